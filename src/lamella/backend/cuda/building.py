@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
-from typing import NamedTuple
 
 from lamella.backend.cpu.compile import emit_kernel, verify
-from lamella.backend.cpu.compiled import KernelSymbol, Pipeline, TensorMap
 from lamella.backend.cpu.jit import (
     Processor,
     assembly,
@@ -20,6 +16,14 @@ from lamella.backend.cpu.jit import (
     object_key,
     pack_objects,
     unpack_objects,
+)
+from lamella.backend.cuda.built import (
+    BuiltKernel,
+    BuiltProgram,
+    decode_kernel,
+    decode_program,
+    encode_kernel,
+    encode_program,
 )
 from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.modules import assemble_ptx
@@ -42,21 +46,6 @@ SYMBOL_DIGITS = 32
 """Hexadecimal digits of a kernel's key in its symbol."""
 
 
-class BuiltKernel(NamedTuple):
-    """A kernel as the driver takes it: what is known of it, and its code, or PTX with a 0 behind it."""
-
-    entry: KernelSymbol
-    content: bytes
-
-
-class BuiltProgram(NamedTuple):
-    """The kernels of a program in their order, and the code of each symbol; the key under which it is kept."""
-
-    entries: tuple[KernelSymbol, ...]
-    contents: dict[str, bytes]
-    key: bytes | None
-
-
 def build_program(program: Program, target: Target, store: ObjectCache | None) -> BuiltProgram:
     """The code of a program; kernels that the store has, of this program or of others, are not compiled again."""
     keys = kernel_keys(program, target)
@@ -71,7 +60,8 @@ def build_program(program: Program, target: Target, store: ObjectCache | None) -
         replace(found[places[item]].entry, name=function.name)
         for item, function in zip(keys, program.functions, strict=True)
     )
-    built = BuiltProgram(entries, {item.entry.symbol: item.content for item in found.values()}, key)
+    kept_key = None if store is None else key
+    built = BuiltProgram(entries, {item.entry.symbol: item.content for item in found.values()}, kept_key)
     if store is not None:
         store.put(key, encode_program(built))
     return built
@@ -185,53 +175,3 @@ def _assemble(written: BuiltKernel) -> BuiltKernel:
         # What is linked is compiled apart: warpgroups then get no registers of their own and wait for each product.
         return written
     return BuiltKernel(written.entry, assemble_ptx(written.content[:-1].decode(), None))
-
-
-# --- what is kept ----------------------------------------------------------------------------------------------
-
-
-def encode_program(built: BuiltProgram) -> bytes:
-    """A program as bytes: what is known of its kernels, and the code of each symbol."""
-    symbols = list(built.contents)
-    head = json.dumps([[asdict(item) for item in built.entries], symbols]).encode()
-    return pack_objects([head, *(built.contents[symbol] for symbol in symbols)])
-
-
-def decode_program(content: bytes, key: bytes | None = None) -> BuiltProgram:
-    """The same, read again; it comes from a file whose digest was verified."""
-    head, *contents = unpack_objects(content)
-    entries, symbols = json.loads(head)
-    return BuiltProgram(
-        tuple(_entry(**item) for item in entries), dict(zip(symbols, contents, strict=True)), key
-    )
-
-
-def encode_kernel(kernel: BuiltKernel) -> bytes:
-    """One kernel as bytes."""
-    return pack_objects([json.dumps(asdict(kernel.entry)).encode(), kernel.content])
-
-
-def decode_kernel(content: bytes) -> BuiltKernel:
-    """The same, read again."""
-    told, made = unpack_objects(content)
-    return BuiltKernel(_entry(**json.loads(told)), made)
-
-
-def _entry(
-    name: str,
-    symbol: str,
-    local_bytes: int,
-    pipeline: dict[str, object] | None,
-    together: int,
-    is_early: bool,
-) -> KernelSymbol:
-    found = None
-    if pipeline is not None:
-        listed = pipeline.pop("maps")
-        maps = tuple(_map(**item) for item in listed) if isinstance(listed, list) else ()
-        found = Pipeline(**pipeline, maps=maps)  # type: ignore[arg-type]
-    return KernelSymbol(name, symbol, local_bytes, found, together, is_early)
-
-
-def _map(slot: int, element: str, shape: list[int], stride: int, columns: int) -> TensorMap:
-    return TensorMap(slot, element, (shape[0], shape[1]), stride, columns)

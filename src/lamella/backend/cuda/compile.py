@@ -9,14 +9,16 @@ from lamella.backend.cpu.compiled import CachedProgram
 from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cpu.run.kernels import LaunchCompiler
 from lamella.backend.cuda.building import build_program
+from lamella.backend.cuda.code import device_code
 from lamella.backend.cuda.driver import device
-from lamella.backend.cuda.kernels import CudaKernels, device_code
+from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.rewrite import walk
 from lamella.kernels.share_rows import share_rows
+from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import TARGETS, Target, find_target
 from lamella.lang.tensor.nodes import Builtin, Dictionary, DictionaryEntry, Function, Parallel, Program
 
@@ -43,9 +45,17 @@ def compile_program(
         lambda whole: _interpret(whole, limits),
     )
     built = build_program(program, chosen, open_cache())
-    code = device_code(built, program.functions, chosen)
+    rows = list(zip(built.entries, program.functions, strict=True))
+    blocks = {entry.symbol: choose_sizes(item, chosen).work_group_size for entry, item in rows}
+    code = device_code(built, blocks, {item.name: _place(item) for _, item in rows})
     compiled = CachedProgram(program, built.entries, lambda: emit(program, chosen))
     return CudaKernels(compiled, code, limits=limits, proved=proved, ways=ways)
+
+
+def _place(function: Function) -> str:
+    """Where the text of a kernel stands, where it has one."""
+    span = function.span
+    return f"{span.source.name}:{span.line}" if span.source.text else ""
 
 
 def fit_kernels(graph: KernelGraph) -> KernelGraph:

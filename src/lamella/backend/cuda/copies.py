@@ -10,9 +10,10 @@ from dataclasses import field
 
 import numpy as np
 
+from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceMemory
-from lamella.backend.cuda.driver import device, own_stream
+from lamella.backend.cuda.driver import call, device, own_stream
 from lamella.base.arrays import Array, uniform_value
 from lamella.base.records import dataclass
 
@@ -26,6 +27,8 @@ class _Copy:
     is_same: bool = True
     """Whether the device has what the host has, or something newer."""
     is_newer: bool = False
+    stays: bool = False
+    """Whether nobody wants it at home: launches made it for others."""
 
 
 @dataclass(slots=True)
@@ -45,11 +48,22 @@ class DeviceCopies:
             found.is_same = True
         return found.memory
 
-    def put(self, source: Array, array: Array) -> None:
-        """Let the device have the numbers of one array as those of another, dense one; the host gets them later.
+    def put(self, source: Array, room: Array | None = None) -> Array:
+        """A dense array, or the one that is given, whose numbers on the device are those of another.
 
-        Zeros need no memory of the host at all.
+        The host gets them when it asks for them. Zeros need no memory of the host at all.
         """
+        array = empty_array(source.shape, source.dtype) if room is None else room
+        self._write(source, array)
+        return array
+
+    def keep(self, array: Array, address: int) -> None:
+        """Let the device have what lies there at an address as an array for which the host never asks."""
+        found = self._find(array) or self._hold(array)
+        found.is_same = found.is_newer = found.stays = True
+        call("cuMemcpyDtoDAsync_v2", found.memory.address, address, array.nbytes, own_stream().handle)
+
+    def _write(self, source: Array, array: Array) -> None:
         found = self._find(array)
         if found is None:
             found = self._hold(array)
@@ -87,7 +101,7 @@ class DeviceCopies:
 
     def settle(self) -> None:
         """Bring home what launches wrote; from now on the host may write its arrays."""
-        newer = [item for item in self._held.values() if item.is_newer]
+        newer = [item for item in self._held.values() if item.is_newer and not item.stays]
         if not newer:
             return
         device()

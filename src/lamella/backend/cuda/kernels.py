@@ -6,7 +6,7 @@ are copied to the device and back; those of the device are used where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from lamella.backend.arguments import written_parameters
 from lamella.backend.cpu.compiled import EmittedProgram
 from lamella.backend.cpu.convention import slots_of
-from lamella.backend.cpu.jit import MACHINES, KeptObject, LoadedCode, readable_assembly
+from lamella.backend.cpu.jit import MACHINES, readable_assembly
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.cpu.run.launch import (
     GroupTables,
@@ -24,38 +24,15 @@ from lamella.backend.cpu.run.launch import (
 )
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
-from lamella.backend.cuda.building import BuiltProgram
+from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.driver import Stream, device, own_stream
 from lamella.backend.cuda.maps import with_maps
-from lamella.backend.cuda.modules import DeviceKernel, Module
+from lamella.backend.cuda.modules import DeviceKernel
 from lamella.backend.named import Groups, NamedKernels
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
-from lamella.kernels.sizes import choose_sizes
-from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Function, Group
-
-
-class DeviceCode(LoadedCode):
-    """Code on the device: what stands for the address of a kernel is its number."""
-
-    def __init__(self, kernels: Mapping[str, DeviceKernel], kept: KeptObject | None) -> None:
-        numbers = {symbol: place for place, symbol in enumerate(kernels, 1)}
-        super().__init__(None, numbers, kept)
-        self.kernels = {numbers[symbol]: kernel for symbol, kernel in kernels.items()}
-
-
-def device_code(built: BuiltProgram, functions: Sequence[Function], target: Target) -> DeviceCode:
-    """The kernels of a program; each comes to the device when it is wanted there."""
-    modules = {symbol: Module(content) for symbol, content in built.contents.items()}
-    found: dict[str, DeviceKernel] = {}
-    for entry, function in zip(built.entries, functions, strict=True):
-        block = choose_sizes(function, target).work_group_size
-        span = function.span
-        place = f"{span.source.name}:{span.line}" if span.source.text else ""
-        found[entry.symbol] = DeviceKernel(modules[entry.symbol], entry, block, place)
-    return DeviceCode(found, None if built.key is None else KeptObject(built.key, 0))
 
 
 class CudaKernels(CompiledKernels):

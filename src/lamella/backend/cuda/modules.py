@@ -139,7 +139,7 @@ class DeviceKernel:
     def __init__(self, module: Module, entry: KernelSymbol, block: tuple[int, int], place: str = "") -> None:
         self._module, self._entry = module, entry
         self._shown = f"@{entry.name}{f' ({place})' * bool(place)}"
-        self.name, self.pipeline = entry.name, entry.pipeline
+        self.name, self.pipeline, self.block = entry.name, entry.pipeline, block
         self._handle = 0
         self._block, self._local_bytes, self._blocks = (block[0], block[1] * entry.together), 0, 0
         self._together, self._is_early = entry.together, entry.is_early

@@ -40,7 +40,7 @@ from lamella.backend.executor.segments import ListMachine, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
-from lamella.base.arrays import Array, DType
+from lamella.base.arrays import Array, DType, uniform_value
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
@@ -150,6 +150,13 @@ class GraphExecutable:
         self._filling.wait()
         self._settle()
         self._state = values
+
+    def restart(self, values: Mapping[str, Array]) -> None:
+        """Give variables other values; what calls have made of them is dropped, wherever it lies."""
+        with self._busy:
+            self._filling.wait()
+            for name, array in values.items():
+                self._spare.exchange(self._state, name, array)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -340,7 +347,8 @@ class GraphExecutable:
                 run.put(part, taken[part.name])
         for tensor in graph.variables:
             with findings_at(tensor.name, tensor.origin, _declaration(self.model, tensor.name)):
-                run.put(tensor, np.ascontiguousarray(self._kept(tensor)).reshape(tensor.shape))
+                array = self._kept(tensor)
+                run.put(tensor, array if uniform_value(array) is None else np.array(array))
         for constant in graph.constants:
             with findings_at(constant.tensor.name, constant.tensor.origin):
                 run.put_constant(constant)

@@ -23,9 +23,9 @@ from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import device_target, fit_kernels
-from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.driver import device
-from lamella.backend.cuda.lists import CudaMachine, DeviceArena
+from lamella.backend.cuda.machine import CudaMachine
+from lamella.backend.cuda.room import DeviceRoom
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
@@ -133,8 +133,7 @@ class SharedMemory:
     """What the launch lists of an executable share, whatever the extents: arenas, and copies on a device."""
 
     host: SharedArena = field(default_factory=SharedArena)
-    device: DeviceArena = field(default_factory=DeviceArena)
-    copies: DeviceCopies = field(default_factory=DeviceCopies)
+    device: DeviceRoom = field(default_factory=DeviceRoom)
 
 
 def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> KernelExecutable:
@@ -230,7 +229,7 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     if isinstance(kernels, cuda.CudaKernels):
         functions = {item.name: item for item in program.program.functions}
         more = partial(cuda.compile_program, limits=options.limits)
-        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies)
+        machine = CudaMachine(kernels, functions, more, memory.device)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)
