@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
-import numpy as np
-
-from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.greedy import GreedyChoice
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.cuda.lists import CudaList
-from lamella.backend.cuda.room import DeviceRoom
-from lamella.base.arrays import Array, DType
+from lamella.backend.cuda.room import DeviceMachine, DeviceRoom
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -43,8 +39,8 @@ class _JoinedKernels:
         return (self.fused if name in self.names else self.first).prepare(name, arguments, groups)
 
 
-@dataclass(frozen=True, slots=True)
-class CudaMachine:
+@dataclass(frozen=True)
+class CudaMachine(DeviceMachine):
     """What runs the launch lists of an executable on a GPU."""
 
     kernels: CudaKernels
@@ -69,23 +65,3 @@ class CudaMachine:
             return self.kernels
         names = frozenset(item.name for item in made)
         return _JoinedKernels(self.kernels, self.compile_more(Program(tuple(made))), names)
-
-    def release(self) -> None:
-        """Give back the memory in which lists worked that run once."""
-        self.room.once.release()
-
-    def settle(self) -> None:
-        """Bring home states that launches updated."""
-        self.room.copies.settle()
-
-    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """An array for what comes out of a list."""
-        return empty_array(shape, dtype)
-
-    def copy(self, array: Array, room: Array | None = None) -> Array:
-        """The numbers of an array where launches can write them: on the device, and at home when somebody asks."""
-        return self.room.copies.put(array, room)
-
-    def keep(self, size: int) -> Array:
-        """Bytes for what a list leaves that runs once: they stay on the device."""
-        return empty_array((size,), np.dtype(np.uint8))

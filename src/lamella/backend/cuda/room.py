@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
+import numpy as np
+
+from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
 from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.driver import own_stream
 from lamella.base.arena import aligned
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, DType
 from lamella.base.records import dataclass
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, LaunchList
 from lamella.kernels.placing import ALIGNMENT, place_buffers
@@ -44,6 +47,32 @@ class DeviceRoom:
     once: DeviceArena = field(default_factory=DeviceArena)
     """The arena of lists that run once, with what they read."""
     copies: DeviceCopies = field(default_factory=DeviceCopies)
+
+
+class DeviceMachine:
+    """What every machine of launch lists on a GPU does with memory."""
+
+    room: DeviceRoom
+
+    def release(self) -> None:
+        """Give back the memory in which lists worked that run once."""
+        self.room.once.release()
+
+    def settle(self) -> None:
+        """Bring home states that launches updated."""
+        self.room.copies.settle()
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """An array for what comes out of a list."""
+        return empty_array(shape, dtype)
+
+    def copy(self, array: Array, room: Array | None = None) -> Array:
+        """The numbers of an array where launches can write them: on the device, and at home when somebody asks."""
+        return self.room.copies.put(array, room)
+
+    def keep(self, size: int) -> Array:
+        """Bytes for what a list leaves that runs once: they stay on the device."""
+        return empty_array((size,), np.dtype(np.uint8))
 
 
 class ListBuffers:

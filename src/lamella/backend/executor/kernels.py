@@ -160,10 +160,17 @@ class KernelExecutable(GraphExecutable):
         return [item for item in steps if isinstance(item, Segment)]
 
     def whole_segment(self) -> Segment | None:
-        """The segment that the whole graph is; None where it is several, or has other nodes."""
+        """The segment that the whole graph is; None where it is several, has other nodes, or updates in place."""
+        found = self.only_segment()
+        return found if found is not None and self._needed <= found.outputs.keys() else None
+
+    def only_segment(self) -> Segment | None:
+        """The same where states may be updated in place."""
         steps = self._context.runner.cut(self.model.graph.nodes, self._needed)
         found = steps[0] if len(steps) == 1 else None
-        return found if isinstance(found, Segment) and self._needed <= found.outputs.keys() else None
+        if not isinstance(found, Segment) or not self._needed <= {*found.outputs, *found.in_place.values()}:
+            return None
+        return found
 
 
 class KernelRunner:

@@ -117,6 +117,8 @@ class OnceResult:
     inputs: tuple[str, ...]
     kept: Mapping[str, Array]
     constants: Mapping[str, Array]
+    key: str = ""
+    """What tells equal launches on equal inputs from others."""
     seen: list[Array] | None = None
     """The arrays that they ran with."""
 

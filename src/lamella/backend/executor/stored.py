@@ -47,6 +47,7 @@ class StoredExecutable(GraphExecutable):
             return StoredRunner((library, storage, limits), *stored)
 
         super().__init__(model, make_runner, seed, dtype, False, limits)
+        self._settle = stored[0].machine.settle
         self._compile_whole = compile_whole
         self._in_parts = stored[0].parts > 1
         self._whole: GraphExecutable | None = None
