@@ -15,9 +15,13 @@ import numpy.typing as npt
 from lamella.backend.arguments import dtype_of
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.cutting import KernelStep, SegmentCutter, StepOutput
+from lamella.backend.executor.extents import Extents
+from lamella.backend.executor.results import RunResult
 from lamella.backend.executor.run import last_reads, make_constant
 from lamella.backend.executor.segments import FeedingList, ListMachine, OnceResults, Segment
+from lamella.backend.executor.stored import StoredExtents, StoredExtentsRunner
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
+from lamella.backend.progress import clock_of
 from lamella.backend.reference.operators import (
     BoundOperation,
     CheckedCall,
@@ -94,10 +98,14 @@ class Specialised:
     """The nodes of the graph that it was made from, whose place its own take."""
     compiled: int = 0
     """How many kernels machine code was made for, where others are shared with sets of extents before."""
+    keep: Callable[[Segment, list[OperationPlacement]], None] | None = None
+    """Keeps the compiled form of a graph that is one segment."""
 
 
 Specialise = Callable[[Mapping[str, int]], Specialised]
 """Gives the open extents of a graph their numbers, and its operations their kernels."""
+FindStored = Callable[[Mapping[str, int]], StoredExtents | None]
+"""Finds what was compiled for such extents before."""
 
 
 class KernelExecutable(GraphExecutable):
@@ -111,11 +119,16 @@ class KernelExecutable(GraphExecutable):
         dtype: str = "f32",
         quantized: bool = False,
         limits: Limits = DEFAULT,
+        find_stored: FindStored | None = None,
     ) -> None:
         inputs = members(model.graph.inputs)
         names = {symbol.name for item in inputs for extent in extents(item) for symbol in symbols(extent)}
         runner = partial(
-            KernelRunner, specialise=specialise, open_extents=tuple(sorted(names)), quantized=quantized
+            KernelRunner,
+            specialise=specialise,
+            open_extents=tuple(sorted(names)),
+            quantized=quantized,
+            find_stored=find_stored,
         )
         super().__init__(model, runner, seed, dtype, quantized, limits)
         if isinstance(self._context.runner, KernelRunner):
@@ -124,10 +137,18 @@ class KernelExecutable(GraphExecutable):
         self._context.runner.cut(model.graph.nodes, self._needed)
 
     def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+        runner = self._context.runner
+        if isinstance(runner, KernelRunner):
+            runner.is_watched = clock_of(self.progress) is not None
         found = super()._run(inputs, out)
-        if isinstance(self._context.runner, KernelRunner):
-            self.findings += self._context.runner.findings
+        if isinstance(runner, KernelRunner):
+            self.findings += runner.findings
         return found
+
+    def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
+        if isinstance(self._context.runner, KernelRunner):
+            self._context.runner.compile_whole(extents)
+        return super()._run_nodes(taken, extents)
 
     def feed_back(self, output: str, following: str, count: int) -> Array | None:
         """What a device chooses by itself, call after call; None where the last call was no one list of such."""
@@ -185,16 +206,22 @@ class KernelRunner:
         specialise: Specialise,
         open_extents: Sequence[str],
         quantized: bool = False,
+        find_stored: FindStored | None = None,
     ) -> None:
         self._quantized = quantized
+        self._find_stored = find_stored
+        self.is_watched = False
+        """Whether somebody wants to see the steps of a call, which a compiled form that was kept does not have."""
         self._results = OnceResults()
         """What weights become, for all extents: a copy for each set of them would be a model for each."""
         self._make_formulas = partial(FormulaRunner, storage=storage, limits=limits)
         self._formulas = self._make_formulas(library)
         self._specialise = specialise
         self._open_extents = open_extents
-        self._ready: OrderedDict[tuple[int | None, ...], SpecialisedRunner] = OrderedDict()
-        self._current: SpecialisedRunner | None = None
+        self._ready: OrderedDict[tuple[int | None, ...], SpecialisedRunner | StoredExtentsRunner] = (
+            OrderedDict()
+        )
+        self._current: SpecialisedRunner | StoredExtentsRunner | None = None
         self.findings: list[Diagnostic] = []
         """What there is to say about the kernels of the last call."""
         self._has_run = False
@@ -205,12 +232,11 @@ class KernelRunner:
         """Take the kernels for these extents; they are made where no recent call had them."""
         key = tuple(extents.get(name) for name in self._open_extents)
         self.findings = []
+        if self.is_watched and isinstance(self._ready.get(key), StoredExtentsRunner):
+            del self._ready[key]
         if key not in self._ready:
             known = {name: extents[name] for name in self._open_extents if name in extents}
-            specialised = self._specialise(known)
-            # What a machine fuses for these extents is an operator of theirs.
-            formulas = self._make_formulas(specialised.program.model.library)
-            made = SpecialisedRunner(formulas, specialised, self._quantized, self._results)
+            made = self._make(known)
             # Least recently used first: a generation that grows by one token each call would keep all its kernels.
             while len(self._ready) >= MOST_READY:
                 self._ready.popitem(last=False)
@@ -219,6 +245,27 @@ class KernelRunner:
         self._ready.move_to_end(key)
         self._current = self._ready[key]
         self._current.begin()
+
+    def _make(self, extents: Mapping[str, int]) -> SpecialisedRunner | StoredExtentsRunner:
+        """What runs operations for some extents: what was kept, or what is compiled now."""
+        kept = None if self._find_stored is None or self.is_watched else self._find_stored(extents)
+        opened = None if kept is None else kept.open(self._results)
+        return self._compile(extents) if opened is None else StoredExtentsRunner(*opened)
+
+    def _compile(self, extents: Mapping[str, int]) -> SpecialisedRunner:
+        specialised = self._specialise(extents)
+        # What a machine fuses for these extents is an operator of theirs.
+        formulas = self._make_formulas(specialised.program.model.library)
+        return SpecialisedRunner(formulas, specialised, self._quantized, self._results)
+
+    def compile_whole(self, extents: Mapping[str, int]) -> None:
+        """Compile what was kept after all: nodes are to be run one by one."""
+        if isinstance(self._current, StoredExtentsRunner):
+            self._current.settle()
+            known = {name: extents[name] for name in self._open_extents if name in extents}
+            key = tuple(extents.get(name) for name in self._open_extents)
+            self._ready[key] = self._current = self._compile(known)
+            self._current.begin()
 
     def settle(self) -> None:
         """Bring states home that launches updated elsewhere."""
@@ -258,7 +305,8 @@ class KernelRunner:
         random: np.random.Generator,
     ) -> list[TensorValue] | None:
         """The outputs of an operation, by the kernels of this call."""
-        runner = self._formulas if self._current is None else self._current
+        current = self._current
+        runner = current if isinstance(current, SpecialisedRunner) else self._formulas
         return runner.run(operation, inputs, values, random)
 
 
@@ -279,6 +327,7 @@ class SpecialisedRunner:
         self._quantized = quantized
         self._program, self._launch = specialised.program, specialised.launch
         self._strict, self._replaces = specialised.strict, specialised.replaces
+        self._keep = specialised.keep
         self._calls = specialised.program.calls
         self.compiled = specialised.compiled
         """How many kernels machine code was made for, where others are shared with sets of extents before."""
@@ -327,7 +376,14 @@ class SpecialisedRunner:
             # The nodes of the whole graph may have copies in them, for tensors that lie in another way inside.
             whole = self._program.model.graph.nodes if nodes is self._replaces else nodes
             with gc_paused():
-                self._rows[key] = self._cutter.cut(whole, last_reads(whole, kept))
+                found = self._rows[key] = self._cutter.cut(whole, last_reads(whole, kept))
+            if self._keep is not None and nodes is self._replaces and len(found) == 1:
+                (segment,) = found
+                if isinstance(segment, Segment) and set(kept) <= {
+                    *segment.outputs,
+                    *segment.in_place.values(),
+                }:
+                    self._keep(segment, self.placement())
         return self._rows[key]
 
     def memory_of(self, tensor: Tensor) -> tuple[tuple[int, ...], DType] | None:

@@ -32,6 +32,7 @@ def _parts(model: Model, options: Options, machine: Sequence[str]) -> Iterator[s
     # All that the graph holds: what it says of itself is for people.
     yield repr([getattr(model.graph, item.name) for item in fields(model.graph)])
     yield repr(model.hints)
+    yield repr(sorted(model.streams.items()))
     for name, document in sorted(model.library.documents.items()):
         yield from (name, document.span.source.name, document.span.source.text)
     for operation in model.graph.operations():
