@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.jit import ObjectCache
-from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions
+from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions, release_with
 from lamella.base.errors import InputError
 from lamella.base.system import count_processors
 
@@ -110,10 +110,7 @@ class Module:
             handle, log = POINTER(), _Log()
             log.verify(functions()["cuModuleLoadDataEx"](ctypes.byref(handle), self._content, *log.options))
             self._handle = handle.value or 0
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", 0):
-            functions()["cuModuleUnload"](self._handle)
+            release_with(self, "cuModuleUnload", self._handle)
 
 
 class _Attribute(ctypes.Structure):

@@ -7,16 +7,20 @@ then nothing of the compiler is loaded.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lamella.backend.cuda import driver
+from lamella.backend.cuda.lists import MakeChoice
 from lamella.backend.cuda.room import DeviceRoom
 from lamella.backend.cuda.stored import decode_segment, encode_segment
-from lamella.backend.executor.segments import OnceResults
-from lamella.backend.executor.stored import StoredExecutable
-from lamella.base.object_cache import open_cache
+from lamella.backend.executor.segments import OnceResults, Segment
+from lamella.backend.executor.stored import StoredExecutable, StoredExtents
+from lamella.base.object_cache import ObjectCache, open_cache
 from lamella.base.optional import load_late
+from lamella.base.placement import OperationPlacement
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
@@ -92,9 +96,9 @@ def with_room(options: Options, here: driver.Device) -> Options:
     return replace(options, limits=replace(options.limits, max_total_bytes=room))
 
 
-def graph_key(model: Model, options: Options, here: driver.Device, extents: str = "") -> bytes:
-    """What a graph that is compiled for the device depends on; `extents` are those that it leaves open."""
-    described = (NAME, here.name, here.architecture, str(here.driver), str(here.multiprocessors), extents)
+def graph_key(model: Model, options: Options, here: driver.Device) -> bytes:
+    """What a graph that is compiled for the device depends on, beside extents that it leaves open."""
+    described = (NAME, here.name, here.architecture, str(here.driver), str(here.multiprocessors))
     return hashlib.sha256(digest_graph(model, options, described).encode()).digest()
 
 
@@ -103,3 +107,38 @@ def outer_tensors(model: Model) -> dict[str, Tensor]:
     graph = model.graph
     found = (*members(graph.inputs), *graph.variables)
     return {item.name: item for item in found if isinstance(item, Tensor)}
+
+
+class KeptExtents:
+    """What was compiled for a GPU of a graph that leaves extents open, in the user's cache."""
+
+    def __init__(
+        self, store: ObjectCache, model: Model, options: Options, room: DeviceRoom, choose: MakeChoice
+    ) -> None:
+        self._store, self._model, self._options = store, model, options
+        self._room, self._choose = room, choose
+
+    @cached_property
+    def _graph(self) -> bytes:
+        return graph_key(self._model, self._options, driver.device())
+
+    def _key(self, extents: Mapping[str, int]) -> bytes:
+        return hashlib.sha256(self._graph + repr(sorted(extents.items())).encode()).digest()
+
+    def find(self, extents: Mapping[str, int]) -> StoredExtents | None:
+        """What was compiled for such extents before."""
+        content = self._store.get(self._key(extents))
+        if content is None:
+            return None
+        tensors, limits = outer_tensors(self._model), self._options.limits
+        return StoredExtents(
+            lambda results: decode_segment(content, tensors, limits, self._room, results, self._choose)
+        )
+
+    def keep(
+        self, extents: Mapping[str, int], segment: Segment, placement: Sequence[OperationPlacement]
+    ) -> None:
+        """Keep what was compiled."""
+        content = encode_segment(segment, placement)
+        if content is not None:
+            self._store.put(self._key(extents), content)

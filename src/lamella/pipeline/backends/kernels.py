@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -28,13 +27,12 @@ from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.greedy import GreedyChoice
 from lamella.backend.cuda.machine import CudaMachine
 from lamella.backend.cuda.room import DeviceRoom
-from lamella.backend.cuda.stored import decode_segment, encode_segment
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
-from lamella.backend.executor.kernels import FindStored, KernelExecutable, Specialise, Specialised
-from lamella.backend.executor.segments import ListMachine, Segment
-from lamella.backend.executor.stored import StoredExtents
+from lamella.backend.executor.kernels import FindStored, KernelExecutable, Specialise
+from lamella.backend.executor.segments import ListMachine
+from lamella.backend.executor.specialised import Specialised
 from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.interpreter.memory import GroupReference, MemrefReference
@@ -47,8 +45,8 @@ from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
 from lamella.base.dim import symbols
 from lamella.base.errors import Found, InputError
-from lamella.base.object_cache import ObjectCache, open_cache
-from lamella.base.placement import REFERENCE, OperationPlacement, placement_line
+from lamella.base.object_cache import open_cache
+from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
 from lamella.base.suggest import list_known
@@ -78,7 +76,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.lang.tensor.write import write_instruction
-from lamella.pipeline.backends.cuda import graph_key, outer_tensors, with_room
+from lamella.pipeline.backends.cuda import KeptExtents, with_room
 from lamella.pipeline.backends.graph_keys import is_watched
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.languages import Executable
@@ -181,7 +179,7 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
     memory = SharedMemory()
     # What is compiled for known extents is kept by who asks for it, as a whole.
     store = open_cache() if is_open and not is_watched(options) else None
-    stored = None if store is None else _StoredExtents(store, model, options, memory.device)
+    stored = None if store is None else KeptExtents(store, model, options, memory.device, GreedyChoice)
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         known = prepare(_with_extents(whole, extents), options, True) if is_open else whole
@@ -191,38 +189,6 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
         return replace(found, replaces=whole.graph.nodes, keep=keep)
 
     return _executable(whole, specialise, options, None if stored is None else stored.find)
-
-
-class _StoredExtents:
-    """What was compiled for a GPU of a graph that leaves extents open, in the user's cache."""
-
-    def __init__(self, store: ObjectCache, model: Model, options: Options, room: DeviceRoom) -> None:
-        self._store, self._model, self._options, self._room = store, model, options, room
-
-    @cached_property
-    def _graph(self) -> bytes:
-        return graph_key(self._model, self._options, device())
-
-    def _key(self, extents: Mapping[str, int]) -> bytes:
-        return hashlib.sha256(self._graph + repr(sorted(extents.items())).encode()).digest()
-
-    def find(self, extents: Mapping[str, int]) -> StoredExtents | None:
-        """What was compiled for such extents before."""
-        content = self._store.get(self._key(extents))
-        if content is None:
-            return None
-        tensors, limits = outer_tensors(self._model), self._options.limits
-        return StoredExtents(
-            lambda results: decode_segment(content, tensors, limits, self._room, results, GreedyChoice)
-        )
-
-    def keep(
-        self, extents: Mapping[str, int], segment: Segment, placement: Sequence[OperationPlacement]
-    ) -> None:
-        """Keep what was compiled."""
-        content = encode_segment(segment, placement)
-        if content is not None:
-            self._store.put(self._key(extents), content)
 
 
 def _with_extents(model: Model, extents: Mapping[str, int]) -> Model:
