@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from lamella.base.arrays import uniform, uniform_value
-from lamella.base.filling import LARGE, PIECE, ArrayFilling, draw_normal
+from lamella.base.background import Background
+from lamella.base.filling import LARGE, PIECE, draw_normal
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (LARGE // 64, 64), (PIECE // 512 + 1, 512)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numbers_are_those_of_one_draw(shape: tuple[int, int], dtype: type) -> None:
     want = (np.random.default_rng([7, 1]).standard_normal(shape) / np.sqrt(3)).astype(dtype)
-    filling, found = ArrayFilling(), np.zeros(shape, dtype)
+    filling, found = Background(), np.zeros(shape, dtype)
     draw_normal(np.random.default_rng([7, 1]), found, np.sqrt(3), found.dtype.type, filling)
     filling.wait()
     np.testing.assert_array_equal(found, want)
@@ -24,7 +25,7 @@ def test_what_a_thread_raises_is_raised_where_somebody_waits() -> None:
     def fail() -> None:
         raise MemoryError("no room")
 
-    filling, done = ArrayFilling(), list[int]()
+    filling, done = Background(), list[int]()
     filling.begin(fail)
     filling.begin(lambda: done.append(1))
     with pytest.raises(MemoryError, match="no room"):

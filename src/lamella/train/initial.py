@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from lamella.base.arrays import Array, numpy_dtype
+from lamella.base.background import Background
 from lamella.base.errors import InputError
-from lamella.base.filling import ArrayFilling, draw_normal
+from lamella.base.filling import draw_normal
 from lamella.base.limits import OutOfRange, product
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -30,7 +31,7 @@ def with_initial(model: Model, options: Options) -> tuple[Model, tuple[str, ...]
     lacking = tuple(item for item in model.graph.variables if item.name not in data)
     if not lacking:
         return model, ()
-    filling = ArrayFilling()
+    filling = Background()
     drawn = dict(_draw(lacking, options, filling))
     filling.wait()
     for array in drawn.values():
@@ -38,9 +39,7 @@ def with_initial(model: Model, options: Options) -> tuple[Model, tuple[str, ...]
     return replace(model, data={**data, **drawn}), tuple(drawn)
 
 
-def _draw(
-    lacking: tuple[Tensor, ...], options: Options, filling: ArrayFilling
-) -> Iterator[tuple[str, Array]]:
+def _draw(lacking: tuple[Tensor, ...], options: Options, filling: Background) -> Iterator[tuple[str, Array]]:
     real = np.dtype(np.float64 if options.dtype == "f64" else np.float32)
     for item in lacking:
         shape = tuple(size for size in item.shape if isinstance(size, int))
@@ -59,7 +58,7 @@ def _draw(
         yield item.name, found
 
 
-def _fill(name: str, found: Array, seed: int, filling: ArrayFilling) -> None:
+def _fill(name: str, found: Array, seed: int, filling: Background) -> None:
     """Give a weight what it begins with; a large one is full when the filling has been waited for."""
     shape = found.shape
     if len(shape) < 2:

@@ -134,7 +134,10 @@ class FakeDriver:
     def do_cuLinkComplete(self, _: object, place: Any, size: Any) -> None:
         place._obj.value, size._obj.value = ctypes.addressof(self._linked), len(self._linked)
 
-    def do_cuModuleLoadDataEx(self, place: Any, *_: object) -> None:
+    def do_cuLibraryLoadData(self, place: Any, *_: object) -> None:
+        self._number(place)
+
+    def do_cuLibraryGetModule(self, place: Any, _: object) -> None:
         self._number(place)
 
     def do_cuModuleGetFunction(self, place: Any, _: object, name: bytes) -> None:

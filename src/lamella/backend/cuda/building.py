@@ -34,6 +34,7 @@ from lamella.base.package import fingerprint
 from lamella.base.records import dataclass, replace
 from lamella.base.system import count_processors
 from lamella.base.watching import COMPILING
+from lamella.kernels.rewrite import walk
 from lamella.kernels.target import Target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
@@ -94,6 +95,10 @@ class _Writer:
     target: Target
     keys: dict[int, bytes]
 
+    def weight(self, number: int) -> int:
+        """Less than 0 by the statements of a kernel."""
+        return -sum(1 for _ in walk(self.program.functions[number].body))
+
     def write(self, number: int) -> BuiltKernel:
         """The PTX of a kernel."""
         symbol = f"kernel_{self.keys[number].hex()[:SYMBOL_DIGITS]}"
@@ -123,6 +128,8 @@ def _write_all(writer: _Writer, numbers: Sequence[int]) -> dict[int, BuiltKernel
     count = len(numbers)
     is_shared = FEWEST_SHARED <= count <= MOST_TICKETS and may_fork()
     compilers = min(count_processors(), MOST_COMPILERS, count // 2) if is_shared else 1
+    # What takes longest is begun first.
+    numbers = sorted(numbers, key=writer.weight)
     made: dict[int, BuiltKernel] = {}
     if compilers > 1:
         made = _write_shared(writer, numbers, compilers)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from lamella.backend.cpu.jit import KeptObject, LoadedCode
 from lamella.backend.cuda.built import BuiltProgram
 from lamella.backend.cuda.modules import DeviceKernel, Module
+from lamella.base.background import Background
 
 
 class DeviceCode(LoadedCode):
@@ -22,7 +23,11 @@ def device_code(
     built: BuiltProgram, blocks: Mapping[str, tuple[int, int]], places: Mapping[str, str]
 ) -> DeviceCode:
     """The kernels of a program whose symbols have a size of work-groups; where texts stand, by names of kernels."""
-    modules = {symbol: Module(content) for symbol, content in built.contents.items()}
+    modules = {symbol: Module(content) for symbol, content in built.contents.items() if symbol in blocks}
+    loading = Background()
+    for module in modules.values():
+        if module.is_text:  # which takes the driver longer than anything else
+            loading.begin(module.load)
     found = {
         item.symbol: DeviceKernel(modules[item.symbol], item, blocks[item.symbol], places.get(item.name, ""))
         for item in built.entries

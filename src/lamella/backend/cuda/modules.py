@@ -16,6 +16,7 @@ from lamella.base.system import count_processors
 
 PTX = 1
 """The kind of what the linker of the driver is given."""
+ELF = b"\x7fELF"
 LOG_BYTES = 1 << 14
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 SHARED_LIMIT = 8
@@ -94,9 +95,7 @@ class Module:
 
     def find(self, entry: KernelSymbol) -> int:
         """The driver's handle of a kernel."""
-        device()
-        with self._busy:
-            self._load()
+        self.load()
         found, pipeline = POINTER(), entry.pipeline
         name = entry.symbol.encode()
         call("cuModuleGetFunction", ctypes.byref(found), self._handle, name, doing=f"finding @{entry.name}")
@@ -105,12 +104,24 @@ class Module:
             call("cuFuncSetAttribute", found, SHARED_LIMIT, size, doing=f"local memory of @{entry.name}")
         return found.value or 0
 
-    def _load(self) -> None:
-        if not self._handle:
-            handle, log = POINTER(), _Log()
-            log.verify(functions()["cuModuleLoadDataEx"](ctypes.byref(handle), self._content, *log.options))
-            self._handle = handle.value or 0
-            release_with(self, "cuModuleUnload", self._handle)
+    @property
+    def is_text(self) -> bool:
+        """Whether the driver has to assemble it."""
+        return not self._content.startswith(ELF)
+
+    def load(self) -> None:
+        """Bring it to the device; the driver assembles several at once, as libraries and not as modules."""
+        device()
+        with self._busy:
+            if self._handle:
+                return
+            library, module, log = POINTER(), POINTER(), _Log()
+            count, kinds, values = log.options
+            ways = (kinds, values, count, None, None, 0)
+            log.verify(functions()["cuLibraryLoadData"](ctypes.byref(library), self._content, *ways))
+            release_with(self, "cuLibraryUnload", library.value or 0)
+            call("cuLibraryGetModule", ctypes.byref(module), library, doing="loading code")
+            self._handle = module.value or 0
 
 
 class _Attribute(ctypes.Structure):

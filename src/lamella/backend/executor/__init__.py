@@ -41,11 +41,11 @@ from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
 from lamella.base.arrays import Array, DType, uniform_value
+from lamella.base.background import Background
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
 from lamella.base.errors import Found, InputError, Malformed
-from lamella.base.filling import ArrayFilling
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.mapping import FileMemory, check_maps, copy_to_file, map_of
 from lamella.base.placement import OperationPlacement
@@ -102,7 +102,7 @@ class GraphExecutable:
         self._state: dict[str, Array] = {}
         self._settle: Callable[[], None] = _nothing
         """Brings home what calls have left of variables elsewhere."""
-        self._filling = ArrayFilling()
+        self._filling = Background()
         """Draws what random variables begin with, while a call is compiled."""
         self._maps: list[mmap.mmap] = []
         """The files whose pages variables are."""

@@ -19,11 +19,12 @@ from lamella.backend.executor.findings import findings_at
 from lamella.backend.formula.storage import Storage, TensorValue
 from lamella.base import arrays
 from lamella.base.arrays import Array, uniform, uniform_value
+from lamella.base.background import Background
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Found, Malformed
-from lamella.base.filling import ArrayFilling, draw_normal
+from lamella.base.filling import draw_normal
 from lamella.base.mapping import is_unwritable
 from lamella.base.optional import Foreign
 from lamella.base.records import dataclass
@@ -250,7 +251,7 @@ def draw_variable(
     tensor: Tensor,
     shape: Sequence[int],
     storage: Storage,
-    filling: ArrayFilling | None = None,
+    filling: Background | None = None,
 ) -> Array:
     """A random variable that keeps deep networks finite; a large one is full when `filling` has been waited for.
 

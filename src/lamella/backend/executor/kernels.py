@@ -209,7 +209,7 @@ class KernelRunner:
     def _make(self, extents: Mapping[str, int]) -> SpecialisedRunner | StoredExtentsRunner:
         """What runs operations for some extents: what was kept, or what is compiled now."""
         kept = None if self._find_stored is None or self.is_watched else self._find_stored(extents)
-        opened = None if kept is None else kept.open(self._results)
+        opened = None if kept is None else kept.read(self._results)
         return self._compile(extents) if opened is None else StoredExtentsRunner(*opened)
 
     def _compile(self, extents: Mapping[str, int]) -> SpecialisedRunner:

@@ -78,7 +78,7 @@ class StoredExecutable(GraphExecutable):
 class StoredExtents:
     """A graph for some extents whose compiled form was kept."""
 
-    open: Callable[[OnceResults], tuple[Segment, list[OperationPlacement]] | None]
+    read: Callable[[OnceResults], tuple[Segment, list[OperationPlacement]] | None]
     """Reads it; None where it is nothing that can be read. What runs once is shared with other extents."""
 
 
