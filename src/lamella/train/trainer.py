@@ -14,6 +14,7 @@ import numpy as np
 from lamella.base.arrays import Array, uniform
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
 from lamella.graph.model import Model, Place
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.module.observe import GRADIENT
@@ -86,7 +87,8 @@ class Trainer:
         self._real = np.dtype(np.float64 if self.settings.dtype == "f64" else np.float32)
         self._watching = Watching(watched_places(self.source))
         self._made_for = self._watching.changes
-        self.graphs: tuple[StepGraph, ...] = (self._first_half(self._builder),)
+        with gc_paused():
+            self.graphs: tuple[StepGraph, ...] = (self._first_half(self._builder),)
         if self.settings.accumulation > 1 or self.settings.is_split:
             self.graphs = (*self.graphs, self._builder.application())
         self._parts = [self._compile(item) for item in self._models()]

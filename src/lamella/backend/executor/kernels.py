@@ -212,6 +212,7 @@ class KernelRunner:
         opened = None if kept is None else kept.read(self._results)
         return self._compile(extents) if opened is None else StoredExtentsRunner(*opened)
 
+    @gc_paused()
     def _compile(self, extents: Mapping[str, int]) -> SpecialisedRunner:
         specialised = self._specialise(extents)
         # What a machine fuses for these extents is an operator of theirs.
