@@ -25,6 +25,7 @@ from lamella.backend.reference.operators import (
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import NOTE, Diagnostic
 from lamella.base.dim import symbols
+from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import OperationPlacement
 from lamella.base.source import NOWHERE
