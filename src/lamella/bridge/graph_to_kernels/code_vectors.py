@@ -42,6 +42,7 @@ from lamella.bridge.graph_to_kernels.vector_products import (
     VectorWriter,
     count_rows,
     promise_pieces,
+    put_together,
 )
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
@@ -150,7 +151,7 @@ def find_code_product(
         replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], woven, key,
         vectors, found.keys[not flipped], PIECE, rows, True, front,
     )  # fmt: skip
-    return CodeProduct(plan, source, weave, along)
+    return CodeProduct(put_together(plan, target), source, weave, along)
 
 
 def _counting_whole(access: Access, roles: Roles, extents: Mapping[str, int]) -> Access:
@@ -309,7 +310,7 @@ class CodeWriter(VectorWriter):
         matrix, vectors = sides
         promised = promise_pieces(kernel, [matrix], PIECE // BYTES[matrix.element])
         promised = promise_pieces(promised, self.read_along(vectors, WOVEN), self.weave.unit)
-        return replace(promised, attributes=group_sizes(1))
+        return replace(promised, attributes=group_sizes(self.plan.together))
 
     def add_scales(self) -> None:
         """Scales along the sum are parameters too."""

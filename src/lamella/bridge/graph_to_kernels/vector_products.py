@@ -58,6 +58,8 @@ FULL = 16
 
 Where there are more rows, a subgroup takes some.
 """
+TOGETHER = 4
+"""Subgroups of a work-group, at most: each takes rows of its own."""
 MOST_SUMS = 4
 """Sums of a subgroup, at most: those of one row with each vector."""
 LANE = Scalar("i32")
@@ -86,6 +88,8 @@ class VectorProduct:
     """Whether the matrix is laid along the sum by a kernel of its own."""
     front: Front | None = None
     """What stands before the vectors, where they are not in memory."""
+    together: int = 1
+    """Subgroups of a work-group."""
 
     @property
     def parts(self) -> int:
@@ -99,9 +103,13 @@ class VectorProduct:
 
     @property
     def groups(self) -> int:
-        """The number of work-groups, each of one subgroup."""
-        extents = self.found.extents
-        return prod(extents[name] for name in self.outer) * -(-extents[self.row] // self.rows)
+        """The number of work-groups."""
+        return prod(self.found.extents[name] for name in self.outer) * -(-self.turns // self.together)
+
+    @property
+    def turns(self) -> int:
+        """Subgroups that share the rows."""
+        return -(-self.found.extents[self.row] // self.rows)
 
 
 def find_vector_product(
@@ -135,10 +143,19 @@ def find_vector_product(
     front = find_front(found, roles.sums, narrow)
     along = [vectors] if front is None else [vectors, *front.along_sum(inner)]
     piece = _piece(matrix, along, inner, extents)
-    return VectorProduct(
+    plan = VectorProduct(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
         vectors, found.keys[not flipped], piece, count_rows(group, roles, extents, target), packed, front,
     )  # fmt: skip
+    return put_together(plan, target)
+
+
+def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
+    """The plan with as many subgroups in a work-group as leave one for each multiprocessor."""
+    together = TOGETHER
+    while together > 1 and plan.groups // together < target.multiprocessors:
+        together //= 2
+    return replace(plan, together=together)
 
 
 def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], target: Target) -> int:
@@ -199,9 +216,11 @@ class VectorWriter:
         scales = [self._add(item.key, item.access) for item in found.scales]
         self.add_scales()
         builder = self.parameters.builder()
-        sizes = {**found.extents, ROWS: -(-found.extents[plan.row] // plan.rows)}
+        sizes = {**found.extents, ROWS: -(-plan.turns // plan.together)}
         values = split_group(builder, [*plan.outer, ROWS], sizes)
         with builder.parallel() as region:
+            if plan.together > 1:
+                values[ROWS] = self._turn(region, values[ROWS])
             places, own = self._places(region, values), self._own(region, values)
             loaded = self._load_ends(region, own), self._load_scales(region, scales, own)
             sums = self.sum(region, sides, places)
@@ -209,10 +228,19 @@ class VectorWriter:
         kernel = self.parameters.close(builder, plan.groups)
         return self.promise(kernel, sides)
 
+    def _turn(self, builder: Builder, group: Value) -> Value:
+        """The number of a subgroup; those behind the last one do the same as it."""
+        plan = self.plan
+        own = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
+        found = builder.arith("add", builder.arith("mul", group, builder.constant(plan.together)), own)
+        if plan.turns % plan.together == 0:
+            return found
+        return builder.arith("min", found, builder.constant(plan.turns - 1))
+
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
         """The kernel whose factors begin where pieces of them can be read at once."""
         along = [sides[0], *self.read_along(sides[1], self.plan.sum)]
-        return replace(promise_pieces(kernel, along, self.plan.piece), attributes=group_sizes(1))
+        return replace(promise_pieces(kernel, along, self.plan.piece), attributes=group_sizes(self.plan.together))
 
     def read_along(self, vectors: Access, sum_: str) -> Sequence[Access]:
         """What is read for an element of a vector."""
