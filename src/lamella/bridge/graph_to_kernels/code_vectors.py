@@ -323,7 +323,7 @@ class CodeWriter(VectorWriter):
         """The sums of each work-item, added up."""
         weave, real = self.weave, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        sums = [builder.constant(0.0, real)] * self.count_sums(places)
+        sums = [builder.constant(0.0, real)] * self.count_sums(len(places))
         whole = weave.length // weave.width
         for begin, end, unrolled in self.turns(whole, PIECE):
             attributes = Dictionary((DictionaryEntry("unroll", unrolled),))

@@ -34,6 +34,7 @@ from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import (
+    Barrier,
     Dictionary,
     DictionaryEntry,
     If,
@@ -42,7 +43,7 @@ from lamella.lang.tensor.nodes import (
     SubgroupOperation,
     Value,
 )
-from lamella.lang.tensor.nodes.types import FLOATS, INDEX
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX, make_memref
 from lamella.ops.formula import Element
 
 PIECE = 16
@@ -60,6 +61,8 @@ Where there are more rows, a subgroup takes some.
 """
 TOGETHER = 4
 """Subgroups of a work-group, at most: each takes rows of its own."""
+SHARED = True
+"""Whether they read parts of the vectors, each those of all their rows, and exchange sums: each vector is read once."""
 MOST_SUMS = 4
 """Sums of a subgroup, at most: those of one row with each vector."""
 LANE = Scalar("i32")
@@ -90,6 +93,13 @@ class VectorProduct:
     """What stands before the vectors, where they are not in memory."""
     together: int = 1
     """Subgroups of a work-group."""
+    shared: bool = False
+    """Whether they share the sums of all their rows, and exchange what each has of them."""
+
+    @property
+    def shares(self) -> int:
+        """Subgroups that share a sum."""
+        return self.together if self.shared else 1
 
     @property
     def parts(self) -> int:
@@ -147,7 +157,8 @@ def find_vector_product(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
         vectors, found.keys[not flipped], piece, count_rows(group, roles, extents, target), packed, front,
     )  # fmt: skip
-    return put_together(plan, target)
+    plan = put_together(plan, target)
+    return replace(plan, shared=SHARED and extents[inner] >= plan.together * piece * WARP)
 
 
 def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
@@ -200,6 +211,8 @@ class VectorWriter:
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
     front: FrontWriter | None = None
+    room: Value | None = None
+    """Memory of a work-group for sums that its subgroups share."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -218,10 +231,13 @@ class VectorWriter:
         builder = self.parameters.builder()
         sizes = {**found.extents, ROWS: -(-plan.turns // plan.together)}
         values = split_group(builder, [*plan.outer, ROWS], sizes)
+        if plan.shares > 1:
+            count = self.count_sums(plan.rows * plan.parts * self._columns * plan.shares)
+            self.room = builder.alloca(make_memref(plan.real.name, (WARP, plan.shares, count), local=True))
         with builder.parallel() as region:
-            if plan.together > 1:
-                values[ROWS] = self._turn(region, values[ROWS])
-            places, own = self._places(region, values), self._own(region, values)
+            turn = self._turn(region, values[ROWS]) if plan.together > 1 else values[ROWS]
+            places = self._places(region, values if plan.shared else {**values, ROWS: turn})
+            own = self._own(region, {**values, ROWS: turn})
             loaded = self._load_ends(region, own), self._load_scales(region, scales, own)
             sums = self.sum(region, sides, places)
             self._finish(region, own, loaded, sums)
@@ -233,7 +249,7 @@ class VectorWriter:
         plan = self.plan
         own = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
         found = builder.arith("add", builder.arith("mul", group, builder.constant(plan.together)), own)
-        if plan.turns % plan.together == 0:
+        if plan.turns % plan.together == 0 or plan.shared:
             return found
         return builder.arith("min", found, builder.constant(plan.turns - 1))
 
@@ -259,11 +275,12 @@ class VectorWriter:
         """
         plan, found = self.plan, []
         extents = plan.found.extents
-        first = builder.arith("mul", values[ROWS], builder.constant(plan.rows))
+        rows = plan.rows * plan.shares
+        first = builder.arith("mul", values[ROWS], builder.constant(rows))
         counted = [range(extents[name]) for name in plan.columns]
-        for step in range(plan.rows):
+        for step in range(rows):
             row = builder.arith("add", first, builder.constant(step)) if step else first
-            if step and extents[plan.row] % plan.rows:
+            if step and extents[plan.row] % rows:
                 row = builder.arith("min", row, builder.constant(extents[plan.row] - 1))
             for part, *place in product(range(plan.parts), *counted):
                 columns = zip(plan.columns, map(builder.constant, place), strict=True)
@@ -277,10 +294,9 @@ class VectorWriter:
     ) -> list[Value]:
         """The sums of each work-item, added up: those of the places, then those on the way of each column."""
         plan, real = self.plan, self.plan.real
-        extent, width = plan.found.extents[plan.sum], plan.piece * WARP
-        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        own = builder.arith("mul", lane, builder.constant(plan.piece))
-        sums = [builder.constant(0.0, real)] * self.count_sums(places)
+        extent, width = plan.found.extents[plan.sum], plan.piece * WARP * plan.shares
+        own = self._first(builder)
+        sums = [builder.constant(0.0, real)] * self.count_sums(len(places))
         whole = extent // width
         for begin, end, unrolled in self.turns(whole, plan.piece * BYTES[plan.matrix.element]):
             attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
@@ -301,12 +317,43 @@ class VectorWriter:
                 If(inside, then.region(), otherwise.region(), tuple(real for _ in sums)), tuple(found)
             )
             sums = found
-        return self.add_up(builder, sums)
+        return self.add_up(builder, sums if self.room is None else self._exchange(builder, sums, self.room))
 
-    def count_sums(self, places: Sequence[Mapping[str, Value]]) -> int:
+    def _first(self, builder: Builder) -> Value:
+        """The first element of the sum that a work-item reads."""
+        plan = self.plan
+        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
+        own = builder.arith("mul", lane, builder.constant(plan.piece))
+        if not plan.shared:
+            return own
+        subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
+        before = builder.arith("mul", subgroup, builder.constant(plan.piece * WARP))
+        return builder.arith("add", before, own)
+
+    def _exchange(self, builder: Builder, sums: Sequence[Value], room: Value) -> list[Value]:
+        """The sums of the rows of each subgroup, told those of all rows over the parts of the sum."""
+        plan, real = self.plan, self.plan.real
+        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
+        subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
+        for number, value in enumerate(sums):
+            builder.store(value, room, (lane, subgroup, builder.constant(number)))
+        builder.put(Barrier(on_local=True))
+        count = plan.rows * plan.parts * self._columns
+        first = builder.arith("mul", subgroup, builder.constant(count))
+        mine = [builder.arith("add", first, builder.constant(number)) for number in range(count)]
+        found = []
+        for place in (*mine, *map(builder.constant, range(count * plan.shares, len(sums)))):
+            total = builder.load(room, (lane, builder.constant(0), place), real)
+            for share in range(1, plan.shares):
+                more = builder.load(room, (lane, builder.constant(share), place), real)
+                total = builder.arith("add", total, more, type_=real)
+            found.append(total)
+        return found
+
+    def count_sums(self, places: int) -> int:
         """The sums of a subgroup: those of its places, and those on the way."""
         more = 0 if self.plan.front is None else len(self.plan.front.sums)
-        return len(places) + more * self._columns
+        return places + more * self._columns
 
     @property
     def _columns(self) -> int:
@@ -314,7 +361,7 @@ class VectorWriter:
 
     def turns(self, whole: int, size: int) -> Iterator[tuple[int, int, int]]:
         """Loops over pieces of a size in bytes: where they begin and end, and how many pieces are under way at once."""
-        rows, more = self.plan.rows * self.plan.parts, PIECE // size
+        rows, more = self.plan.rows * self.plan.parts * self.plan.shares, PIECE // size
         first = min(whole, max(1, FIRST * more // rows))
         most = max(1, UNROLLED * more // rows)
         at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
