@@ -35,15 +35,14 @@ from lamella.bridge.graph_to_kernels.tiled import (
 )
 from lamella.bridge.graph_to_kernels.vector_fronts import add_product, find_front
 from lamella.bridge.graph_to_kernels.vector_products import (
-    LANE,
     MOST_COLUMNS,
     PIECE,
     VectorProduct,
-    VectorWriter,
     count_rows,
     promise_pieces,
     put_together,
 )
+from lamella.bridge.graph_to_kernels.vector_writer import LANE, VectorWriter
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
