@@ -33,6 +33,7 @@ from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, wri
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
+from lamella.bridge.graph_to_kernels.split_attention import SPLIT, write_split_attention
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
 from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
@@ -162,7 +163,7 @@ class GroupWriter:
         if self.target.has_threads:
             # Threads are many, and so are the scores: products of their own share them out better than lanes could.
             ways = (_whole_stream, _core_attention, write_stream_attention) if self.narrow else ()
-            ways = (_vector_attention, *ways)
+            ways = (write_split_attention, _vector_attention, *ways)
         for write in ways:
             with suppress(Unsupported):
                 for kernel in write(attention, self._views, self._real, self.target):
@@ -439,7 +440,7 @@ class GroupWriter:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD, DECODED[0]))
+        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD, DECODED[0], SPLIT))
         if own:
             # Each product of a group has a factor of its own to pack.
             name = f"{tensor}.{self.products}"

@@ -44,6 +44,7 @@ KINDS = {
     "stack_offset": INTEGER,
     "streamed": BOOLEAN,
     "unchanging": BOOLEAN,
+    "settled": BOOLEAN,
 }
 
 
@@ -56,7 +57,7 @@ class AttributeOwner:
 
 
 PROMISES = ("alignment", "shape_gcd", "stride_gcd")
-OWN_PROMISES = ("streamed", "unchanging")
+OWN_PROMISES = ("streamed", "unchanging", "settled")
 """Attributes of ours."""
 MEMORY = AttributeOwner("a parameter of this type", (*PROMISES, *OWN_PROMISES))
 SCALAR = AttributeOwner("a parameter of this type", ())
