@@ -40,7 +40,6 @@ from lamella.bridge.graph_to_kernels.vector_products import (
     VectorProduct,
     count_rows,
     promise_pieces,
-    put_together,
 )
 from lamella.bridge.graph_to_kernels.vector_writer import LANE, VectorWriter
 from lamella.kernels.build import Builder
@@ -150,7 +149,7 @@ def find_code_product(
         replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], woven, key,
         vectors, found.keys[not flipped], PIECE, rows, True, front,
     )  # fmt: skip
-    return CodeProduct(put_together(plan, target), source, weave, along)
+    return CodeProduct(plan, source, weave, along)
 
 
 def _counting_whole(access: Access, roles: Roles, extents: Mapping[str, int]) -> Access:

@@ -47,9 +47,12 @@ FULL = 16
 Where there are more rows, a subgroup takes some.
 """
 TOGETHER = 4
-"""Subgroups of a work-group, at most: each takes rows of its own."""
-SHARED = True
-"""Whether they read parts of the vectors, each those of all their rows, and exchange sums: each vector is read once."""
+"""Subgroups of a work-group that share the sums of its rows, at most.
+
+Each reads a part of the vectors for all rows, and they exchange what they have: so a work-group reads vectors once.
+"""
+NEAR = 4096
+"""Bytes of a vector, with what normalises it, that each subgroup reads whole: its kernel may be a phase of another."""
 MOST_SUMS = 4
 """Sums of a subgroup, at most: those of one row with each vector."""
 
@@ -77,14 +80,7 @@ class VectorProduct:
     front: Front | None = None
     """What stands before the vectors, where they are not in memory."""
     together: int = 1
-    """Subgroups of a work-group."""
-    shared: bool = False
-    """Whether they share the sums of all their rows, and exchange what each has of them."""
-
-    @property
-    def shares(self) -> int:
-        """Subgroups that share a sum."""
-        return self.together if self.shared else 1
+    """Subgroups of a work-group, which share the sums of all its rows."""
 
     @property
     def parts(self) -> int:
@@ -137,38 +133,42 @@ def find_vector_product(
         matrix = lay_factor(matrix, (roles.row, inner), laid)
     front = find_front(found, roles.sums, narrow)
     along = [vectors] if front is None else [vectors, *front.along_sum(inner)]
-    piece = _piece(matrix, along, inner, extents)
     plan = VectorProduct(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
-        vectors, found.keys[not flipped], piece, count_rows(group, roles, extents, target), packed, front,
+        vectors, found.keys[not flipped], _piece([matrix, *along], inner, extents, PIECE // BYTES[matrix.element]),
+        count_rows(group, roles, extents, target), packed, front,
     )  # fmt: skip
-    plan = put_together(plan, target)
-    return replace(plan, shared=SHARED and extents[inner] >= plan.together * piece * WARP)
-
-
-def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
-    """The plan with as many subgroups in a work-group as leave one for each multiprocessor."""
-    together = TOGETHER
-    while together > 1 and plan.groups // together < target.multiprocessors:
-        together //= 2
-    return replace(plan, together=together)
+    read = sum(BYTES[item.element] for item in (along[1:] or along)) * extents[inner]
+    if read > NEAR:
+        plan = put_together(plan, target)
+    if plan.together == 1 and front is not None:
+        # Each subgroup reads all of a vector: neighbours are to read neighbouring pieces.
+        most = PIECE // max(BYTES[item.element] for item in (matrix, *along[1:]))
+        plan = replace(plan, piece=_piece([matrix, *along], inner, extents, most))
+    return plan
 
 
 def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], target: Target) -> int:
     """Rows of the outputs that a subgroup takes."""
     columns = prod(extents[name] for name in roles.columns)
-    many = group.parts * prod(extents[name] for name in (*roles.batch, roles.row))
-    wanted = -(-many // (group.parts * FULL * max(1, target.multiprocessors)))
+    many = prod(extents[name] for name in (*roles.batch, roles.row))
+    wanted = -(-many // (FULL * max(1, target.multiprocessors)))
     return max(1, min(wanted, MOST_SUMS // (columns * group.parts), extents[roles.row]))
 
 
-def _piece(matrix: Access, vectors: Sequence[Access], inner: str, extents: Mapping[str, int]) -> int:
-    """Elements that lie together along the sum, in all factors at multiples of their number.
+def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
+    """The plan with subgroups that share sums, as many as leave a work-group for each multiprocessor."""
+    together, least = TOGETHER, plan.piece * WARP
+    length = plan.found.extents[plan.sum]
+    while together > 1 and (plan.groups // together < target.multiprocessors or length < together * least):
+        together //= 2
+    return replace(plan, together=together)
 
-    Those of what stands before a vector are read at once too: neighbours then read neighbouring pieces.
-    """
-    size = PIECE // max(BYTES[item.element] for item in (matrix, *vectors[1:]))
-    for access in (matrix, *vectors):
+
+def _piece(factors: Sequence[Access], inner: str, extents: Mapping[str, int], most: int) -> int:
+    """Elements that lie together along the sum, in all factors at multiples of their number."""
+    size = most
+    for access in factors:
         *others, last = access.axes
         if last.stride != 1 or last.index != Affine(0, ((inner, 1),)):
             raise Unsupported("a factor does not lie along the sum")

@@ -83,13 +83,12 @@ class VectorWriter:
         builder = self.parameters.builder()
         sizes = {**found.extents, ROWS: -(-plan.turns // plan.together)}
         values = split_group(builder, [*plan.outer, ROWS], sizes)
-        if plan.shares > 1:
-            count = self.count_sums(plan.rows * plan.parts * self._columns * plan.shares)
-            self.room = builder.alloca(make_memref(plan.real.name, (WARP, plan.shares, count), local=True))
+        if plan.together > 1:
+            count = self.count_sums(plan.rows * plan.parts * self._columns * plan.together)
+            self.room = builder.alloca(make_memref(plan.real.name, (WARP, plan.together, count), local=True))
         with builder.parallel() as region:
             turn = self._turn(region, values[ROWS]) if plan.together > 1 else values[ROWS]
-            places = self._places(region, values if plan.shared else {**values, ROWS: turn})
-            own = self._own(region, {**values, ROWS: turn})
+            places, own = self._places(region, values), self._own(region, {**values, ROWS: turn})
             loaded = self._load_ends(region, own), self._load_scales(region, scales, own)
             sums = self.sum(region, sides, places)
             self._finish(region, own, loaded, sums)
@@ -97,13 +96,10 @@ class VectorWriter:
         return self.promise(kernel, sides)
 
     def _turn(self, builder: Builder, group: Value) -> Value:
-        """The number of a subgroup; those behind the last one do the same as it."""
-        plan = self.plan
+        """The number of a subgroup."""
         own = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
-        found = builder.arith("add", builder.arith("mul", group, builder.constant(plan.together)), own)
-        if plan.turns % plan.together == 0 or plan.shared:
-            return found
-        return builder.arith("min", found, builder.constant(plan.turns - 1))
+        first = builder.arith("mul", group, builder.constant(self.plan.together))
+        return builder.arith("add", first, own)
 
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
         """The kernel whose factors begin where pieces of them can be read at once."""
@@ -129,7 +125,7 @@ class VectorWriter:
         """
         plan, found = self.plan, []
         extents = plan.found.extents
-        rows = plan.rows * plan.shares
+        rows = plan.rows * plan.together
         first = builder.arith("mul", values[ROWS], builder.constant(rows))
         counted = [range(extents[name]) for name in plan.columns]
         for step in range(rows):
@@ -148,7 +144,7 @@ class VectorWriter:
     ) -> list[Value]:
         """The sums of each work-item, added up: those of the places, then those on the way of each column."""
         plan, real = self.plan, self.plan.real
-        extent, width = plan.found.extents[plan.sum], plan.piece * WARP * plan.shares
+        extent, width = plan.found.extents[plan.sum], plan.piece * WARP * plan.together
         own = self._first(builder)
         sums = [builder.constant(0.0, real)] * self.count_sums(len(places))
         whole = extent // width
@@ -178,7 +174,7 @@ class VectorWriter:
         plan = self.plan
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         own = builder.arith("mul", lane, builder.constant(plan.piece))
-        if not plan.shared:
+        if plan.together == 1:
             return own
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
         before = builder.arith("mul", subgroup, builder.constant(plan.piece * WARP))
@@ -196,9 +192,9 @@ class VectorWriter:
         first = builder.arith("mul", subgroup, builder.constant(count))
         mine = [builder.arith("add", first, builder.constant(number)) for number in range(count)]
         found = []
-        for place in (*mine, *map(builder.constant, range(count * plan.shares, len(sums)))):
+        for place in (*mine, *map(builder.constant, range(count * plan.together, len(sums)))):
             total = builder.load(room, (lane, builder.constant(0), place), real)
-            for share in range(1, plan.shares):
+            for share in range(1, plan.together):
                 more = builder.load(room, (lane, builder.constant(share), place), real)
                 total = builder.arith("add", total, more, type_=real)
             found.append(total)
@@ -215,7 +211,7 @@ class VectorWriter:
 
     def turns(self, whole: int, size: int) -> Iterator[tuple[int, int, int]]:
         """Loops over pieces of a size in bytes: where they begin and end, and how many pieces are under way at once."""
-        rows, more = self.plan.rows * self.plan.parts * self.plan.shares, PIECE // size
+        rows, more = self.plan.rows * self.plan.parts * self.plan.together, PIECE // size
         first = min(whole, max(1, FIRST * more // rows))
         most = max(1, UNROLLED * more // rows)
         at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
