@@ -52,7 +52,8 @@ from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
 from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
 from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_front
 from lamella.bridge.graph_to_kernels.vector_parts import split_parts
-from lamella.bridge.graph_to_kernels.vector_products import find_vector_product, write_vector_product
+from lamella.bridge.graph_to_kernels.vector_products import find_vector_product
+from lamella.bridge.graph_to_kernels.vector_writer import write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.launches import Layout
