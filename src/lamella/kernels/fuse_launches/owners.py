@@ -205,7 +205,7 @@ class _OwnerWriter:
     def write(self, name: str, settled: set[str]) -> Function:
         """Write it."""
         writer, each = self.writer, self.owner.launch.groups // self.teams
-        parameters, builder = writer.open()
+        parameters, builder = writer.begin()
         group = builder.builtin("group_id", INDEX)
         self._verify_teams()
         with builder.parallel() as region:
