@@ -116,19 +116,29 @@ class CoreProduct:
     @property
     def tiles(self) -> tuple[int, int]:
         """How many tiles there are along the rows and along the columns."""
-        extents = self.found.extents
-        return -(-extents[self.row] // self.rows), -(-extents[self.column] // self.columns)
+        rows, columns = self.spread
+        return -(-rows // self.rows), -(-columns // self.columns)
+
+    @property
+    def spread(self) -> tuple[int, int]:
+        """How many rows and columns there are."""
+        return self.found.extents[self.row], self.found.extents[self.column]
+
+    @property
+    def many(self) -> int:
+        """How many matrices of so many rows and columns."""
+        return prod(self.found.extents[name] for name in self.outer)
 
     @property
     def groups(self) -> int:
         """The number of work-groups."""
-        return prod(self.found.extents[name] for name in self.outer) * prod(self.tiles)
+        return self.many * prod(self.tiles)
 
     @property
     def partial(self) -> tuple[bool, bool]:
         """Whether the last tile has fewer rows, or fewer columns."""
-        extents = self.found.extents
-        return bool(extents[self.row] % self.rows), bool(extents[self.column] % self.columns)
+        rows, columns = self.spread
+        return bool(rows % self.rows), bool(columns % self.columns)
 
 
 def find_core_product(
@@ -180,7 +190,7 @@ def find_core_product(
         column_factor = lay_factor(column_factor, laid[1], found.extents, rounded)
     sides = flatten_factor(row_factor, row, inner), flatten_factor(column_factor, column, inner)
     many = prod(found.extents[name] for name in outer)
-    rows, subgroups = choose_tile((found.extents[row], found.extents[column]), many, target)
+    rows, subgroups = order_tiles((found.extents[row], found.extents[column]), many, target)[0]
     return CoreProduct(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
         rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums), found.scales if coded else None,
@@ -228,8 +238,8 @@ def flatten_factor(access: Access, line: str, inner: str) -> Access:
     return replace(access, axes=(Axis(size, stride, index), last))
 
 
-def choose_tile(extents: tuple[int, int], many: int, target: Target) -> tuple[int, int]:
-    """The rows and subgroups of tiles for so many matrices, with which the multiprocessors are done first."""
+def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tuple[int, int]]:
+    """Rows and subgroups of tiles for so many matrices: first those with which the multiprocessors are done first."""
 
     def cost(tile: tuple[int, int, float]) -> float:
         rows, subgroups, reached = tile
@@ -237,8 +247,7 @@ def choose_tile(extents: tuple[int, int], many: int, target: Target) -> tuple[in
         groups = many * -(-extents[0] // rows) * -(-extents[1] // columns)
         return -(-groups // max(1, target.multiprocessors)) * rows * columns / reached
 
-    rows, subgroups, _ = min(TILES, key=cost)
-    return rows, subgroups
+    return [(rows, subgroups) for rows, subgroups, _ in sorted(TILES, key=cost)]
 
 
 def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:

@@ -16,7 +16,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.core_products import STEP, choose_tile
+from lamella.bridge.graph_to_kernels.core_products import STEP, order_tiles
 from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, write_laid
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
@@ -137,7 +137,7 @@ def find_windows(
     useful = prod(found.extents[name] for name in roles.columns)
     if plan.columns > MOST_WASTE * useful or plan.depth > STEP * MOST_STEPS or plan.columns < COLUMNS:
         raise Unsupported("too little of what would be computed is wanted")
-    rows, subgroups = choose_tile((found.extents[roles.row], plan.columns), 1, target)
+    rows, subgroups = order_tiles((found.extents[roles.row], plan.columns), 1, target)[0]
     return replace(plan, rows=rows, subgroups=subgroups)
 
 

@@ -81,6 +81,13 @@ class VectorProduct:
     """Rows of a subgroup."""
     packed: bool
     """Whether the matrix is laid along the sum by a kernel of its own."""
+    unrolled: int = UNROLLED
+    """Pieces of rows that are under way at once, at most."""
+
+    @property
+    def column_count(self) -> int:
+        """How many vectors there are."""
+        return prod(self.found.extents[name] for name in self.columns)
 
     @property
     def groups(self) -> int:
@@ -205,7 +212,7 @@ class VectorWriter:
         sums = [builder.constant(0.0, real)] * len(places)
         whole = extent // width
         first = min(whole, max(1, FIRST // plan.rows))
-        most = max(1, UNROLLED // plan.rows)
+        most = max(1, plan.unrolled // plan.rows)
         at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
         for begin, end, unrolled in ((0, first, first), (first, whole, at_once)):
             if begin == end:

@@ -1,0 +1,177 @@
+"""The ways to compute a sum of products: the kind of kernel that suits first, and the sizes that it may have.
+
+The first way is the one that a model of the machine likes best. Measuring may find that another one is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
+from lamella.bridge.graph_to_kernels.core_products import find_core_product, order_tiles
+from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
+from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
+from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
+from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
+from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
+from lamella.bridge.graph_to_kernels.tiled import (
+    THREAD_COLUMNS,
+    Key,
+    ProductGroup,
+    Tensors,
+    find_tiles,
+)
+from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
+from lamella.bridge.graph_to_kernels.vector_products import (
+    MOST_SUMS,
+    UNROLLED,
+    VectorProduct,
+    find_vector_product,
+    write_vector_product,
+)
+from lamella.kernels.fragments import COLUMNS
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import Scalar
+
+MOST_TILES = 6
+"""Tiles of tensor cores among which is chosen: those that the model of the machine likes best."""
+PIECES = (UNROLLED, 4, 16)
+"""Pieces of rows that subgroups may have under way, the usual number first."""
+WIDTHS = (THREAD_COLUMNS, 4, 16)
+"""Columns of tiles of threads, the usual number first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlace:
+    """What a product is written for: its tensors, the type of sums, the machine, and what may be rounded."""
+
+    tensors: Tensors
+    real: Scalar
+    target: Target
+    fixed: frozenset[Key]
+    """Tensors that never change."""
+    rounds: bool = False
+    """Whether both factors may be rounded to bf16."""
+    decodes: bool = False
+    """Whether codes may be decoded for tensor cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way, by what it is called."""
+
+    name: str
+    write: Callable[[], list[TileKernel]]
+    """Writes its kernels, in the order in which they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenProduct:
+    """A product by the way that is taken where nothing is measured, and the others of its kind."""
+
+    name: str
+    kernels: list[TileKernel]
+    others: Sequence[Way]
+
+    def write_others(self) -> Iterator[tuple[str, list[TileKernel]]]:
+        """The kernels of the other ways, as far as they can be written."""
+        for way in self.others:
+            with suppress(Unsupported):
+                yield way.name, way.write()
+
+
+def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
+    """The kernels of a product, by the first kind that suits; Unsupported says why none does."""
+    for find in (_cores, _windows, _codes, _vectors, _mixture, _tiles):
+        with suppress(Unsupported):
+            first, *others = find(group, place)
+            return WrittenProduct(first.name, first.write(), others)
+    lanes = find_lane_product(group, place.tensors, place.real, place.fixed)
+    return WrittenProduct("lanes", write_lane_product(lanes, place.tensors), ())
+
+
+def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, place.decodes)
+    tiles = order_tiles(plan.spread, plan.many, place.target)[:MOST_TILES]
+    return [
+        Way(
+            f"tiles of {rows} x {subgroups * COLUMNS}",
+            partial(
+                write_turned_product,
+                replace(plan, rows=rows, subgroups=subgroups),
+                place.tensors,
+                place.target,
+            ),
+        )
+        for rows, subgroups in tiles
+    ]
+
+
+def _windows(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_windows(group, place.tensors, place.real, place.target, place.fixed)
+    extents = plan.found.extents[plan.row], plan.columns
+    return [
+        Way(
+            f"tiles of {rows} x {subgroups * COLUMNS}",
+            partial(write_windows, replace(plan, rows=rows, subgroups=subgroups), place.tensors),
+        )
+        for rows, subgroups in order_tiles(extents, 1, place.target)[:MOST_TILES]
+    ]
+
+
+def _codes(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_code_product(group, place.tensors, place.real, place.target, place.fixed)
+    return [
+        Way(
+            f"{_count(rows, 'row')} of codes",
+            partial(write_code_product, replace(plan, vector=replace(plan.vector, rows=rows)), place.tensors),
+        )
+        for rows in _row_counts(plan.vector)
+    ]
+
+
+def _vectors(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_vector_product(group, place.tensors, place.real, place.target, place.fixed)
+    return [
+        Way(
+            f"{_count(rows, 'row')}, {pieces} pieces",
+            partial(write_vector_product, replace(plan, rows=rows, unrolled=pieces), place.tensors),
+        )
+        for rows in _row_counts(plan)
+        for pieces in PIECES
+    ]
+
+
+def _row_counts(plan: VectorProduct) -> list[int]:
+    """Rows that a subgroup may have, those of the plan first."""
+    columns = plan.column_count
+    fitting = [rows for rows in (1, 2, 4) if rows * columns <= max(MOST_SUMS, columns)]
+    most = plan.found.extents[plan.row]
+    return list(dict.fromkeys([plan.rows, *(rows for rows in fitting if rows <= most)]))
+
+
+def _mixture(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_mixture(group, place.tensors, place.real, place.target)
+    return [Way("subgroups that share the sum", partial(write_mixture, plan, place.tensors))]
+
+
+def _tiles(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    if not place.target.has_threads:
+        return [Way("tiles", partial(_write_tiles, group, place, THREAD_COLUMNS))]
+    return [
+        Way(f"{width} columns of threads", partial(_write_tiles, group, place, width)) for width in WIDTHS
+    ]
+
+
+def _write_tiles(group: ProductGroup, place: ProductPlace, columns: int) -> list[TileKernel]:
+    plan = find_tiles(group, place.tensors, place.real, place.target, place.fixed, columns)
+    return write_tiles(plan, place.tensors)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number > 1)}"
