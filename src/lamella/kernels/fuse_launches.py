@@ -22,6 +22,7 @@ from lamella.lang.tensor.nodes import (
     Alloca,
     Arith,
     Barrier,
+    Blas,
     Builtin,
     Cast,
     Compare,
@@ -120,7 +121,7 @@ def fit_promises(
 
 def _is_plain(function: Function) -> bool:
     """Whether a kernel multiplies no matrices."""
-    return not any(isinstance(item.instruction, CoopMulAdd) for item in walk(function.body))
+    return not any(isinstance(item.instruction, CoopMulAdd | Blas) for item in walk(function.body))
 
 
 def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ states that launches update in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 
@@ -19,7 +20,9 @@ from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
+from lamella.backend.cuda.buffers import DeviceArena, ListBuffers, ListFlags
 from lamella.backend.cuda.copies import DeviceCopies
+from lamella.backend.cuda.cublaslt import WORKSPACE, LibraryLaunch, bind_product, usable_version
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
 from lamella.backend.cuda.greedy import MOST_STEPS, GreedyChoice
 from lamella.backend.cuda.kernels import CudaKernels, DeviceCode
@@ -39,7 +42,8 @@ from lamella.kernels.launches import (
     LaunchTime,
     verify_views,
 )
-from lamella.kernels.placing import ALIGNMENT, place_buffers
+from lamella.kernels.native_products import NativeProduct, find_native
+from lamella.kernels.placing import ALIGNMENT
 from lamella.lang.tensor.nodes import Function, Program
 
 MOST_PINNED = 1 << 22
@@ -57,122 +61,36 @@ class _DeviceLaunch:
     groups: int
     place: int = 0
     """Where its slots lie in the table, in bytes."""
-
-
-class DeviceArena:
-    """Memory that the lists of an executable share; one that grows moves."""
-
-    def __init__(self) -> None:
-        self._memory: DeviceMemory | None = None
-
-    def reserve(self, size: int) -> int:
-        """The address of at least so many bytes."""
-        if self._memory is None or self._memory.size < size:
-            own_stream().wait()
-            self._memory = None
-            self._memory = DeviceMemory(size)
-        return self._memory.address
-
-
-class _Buffers:
-    """Where the buffers of a list lie: those of the outside and those that hold zeros have memory of their own."""
-
-    def __init__(self, whole: LaunchList, arena: DeviceArena) -> None:
-        self._arena, self._sizes = arena, whole.buffers
-        self._entering = {view.buffer for view in whole.inputs.values()}
-        plan = place_buffers(whole, self._entering)
-        self._shared, self.shared_bytes = plan.shared, plan.shared_bytes
-        self.plan = plan
-        self._own = DeviceMemory(plan.own_bytes)
-        self._own.fill(own_stream())
-        self._places = plan.own
-        # Memory of the host that is pinned has one address for both sides.
-        self._outer = PinnedMemory(plan.outside_bytes) if plan.outside else None
-        self._outer_places = plan.outside
-        self._outside: dict[str, DeviceMemory] = {}
-
-    def lay(self, name: str, memory: DeviceMemory) -> bool:
-        """Let a buffer of the outside lie in some memory; gives whether it lay elsewhere."""
-        moved = self._outside.get(name) is not memory
-        self._outside[name] = memory
-        return moved
-
-    def base(self) -> int:
-        """Where the arena lies now."""
-        return self._arena.reserve(self.shared_bytes)
-
-    def address(self, view: BufferView) -> int:
-        """Where a view begins on the device."""
-        return self.start(view.buffer) + view.offset * ELEMENT_BYTES[view.element]
-
-    def start(self, name: str) -> int:
-        """Where a buffer begins on the device."""
-        if name in self._entering:
-            if name not in self._outside:
-                self._outside[name] = DeviceMemory(self._sizes[name].size)
-            return self._outside[name].address
-        if name in self._places:
-            return self._own.address + self._places[name]
-        if self._outer is not None and name in self._outer_places:
-            return self._outer.address + self._outer_places[name]
-        return self.base() + self._shared[name]
-
-
-class _Flags:
-    """What launches write that find something wrong: numbers of the host and of the device, copied as one."""
-
-    def __init__(self, faults: Array, tests: Sequence[Array | None]) -> None:
-        self.can_be_set = False
-        self._starts, size = [], faults.nbytes
-        for item in tests:
-            size = -(-size // 8) * 8
-            self._starts.append(size)
-            size += 0 if item is None else item.nbytes
-        self._item, self._size = faults.itemsize, size
-        self._memory, self._pinned = DeviceMemory(size), PinnedMemory(size)
-        self._memory.fill(own_stream())
-
-    def fault(self, number: int) -> int:
-        """Where a launch says that a step has no value."""
-        self.can_be_set = True
-        return self._memory.address + number * self._item
-
-    def tests(self, number: int) -> int:
-        """Where a launch says that a test has failed."""
-        self.can_be_set = True
-        return self._memory.address + self._starts[number]
-
-    def are_clear(self) -> bool:
-        """Whether no launch so far has found something wrong; waits for them where one could."""
-        if not self.can_be_set:
-            return True
-        self._memory.read(self._pinned.address, self._size, own_stream())
-        own_stream().wait("running a launch list")
-        return not self._pinned.bytes().any()
-
-    def clear(self) -> None:
-        """Nothing is wrong any more."""
-        self._memory.fill(own_stream())
+    library: LibraryLaunch | None = None
+    """What computes it in the place of a kernel."""
 
 
 class CudaList:
     """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
 
     def __init__(
-        self, source: ProvingSource, whole: LaunchList, arena: DeviceArena, copies: DeviceCopies
+        self,
+        source: ProvingSource,
+        whole: LaunchList,
+        arena: DeviceArena,
+        copies: DeviceCopies,
+        natives: Mapping[str, NativeProduct] | None = None,
     ) -> None:
         verify_views(whole)
         self.whole = whole
         self._copies = copies
         self._stream = own_stream()
-        self._buffers = _Buffers(whole, arena)
+        names = {launch.kernel for launch in whole.launches}
+        self._natives = {name: item for name, item in (natives or {}).items() if name in names}
+        """The kernels that a library computes."""
+        self._buffers = ListBuffers(whole, arena, WORKSPACE if self._natives else 0)
         plan = self._buffers.plan
         self.arena_bytes, self.outside_bytes, self.blocks = plan.shared_bytes, plan.outside_bytes, plan.blocks
         self._faults = np.zeros(max(1, len(whole.launches)), np.int32)
         self._prepared = list(source.prepare_all(whole.launches, self._faults))
         for launch, made in self._prepared:
             _verify_places(launch, made)
-        self._flags = _Flags(
+        self._flags = ListFlags(
             self._faults, [None if made is None else made.tests for _, made in self._prepared]
         )
         self._settled = find_settled(whole, [made for _, made in self._prepared])
@@ -408,6 +326,11 @@ class CudaList:
         if made is None:
             view = launch.arguments[0]
             return _DeviceLaunch(None, np.array([self._buffers.address(view), reach_of(view)], np.int64), 1)
+        if launch.kernel in self._natives:
+            places = [self._buffers.address(item) for item in launch.arguments]
+            with suppress(Unsupported):
+                bound = bind_product(self._natives[launch.kernel], places, self._buffers.workspace)
+                return _DeviceLaunch(None, np.zeros(1, np.int64), launch.groups, library=bound)
         code, slots = made.code, np.frombuffer(made.slots, np.int64).copy()
         if not isinstance(code, DeviceCode):
             raise Unsupported("it is no kernel of the device")
@@ -425,7 +348,9 @@ class CudaList:
             self._launch(item)
 
     def _launch(self, item: _DeviceLaunch) -> None:
-        if item.kernel is None:
+        if item.library is not None:
+            item.library.launch(self._stream)
+        elif item.kernel is None:
             address, size = item.slots.tolist()
             if size:
                 call("cuMemsetD8Async", address, 0, size, self._stream.handle)
@@ -494,16 +419,26 @@ class CudaMachine:
     """Makes code of kernels that several launches became."""
     arena: DeviceArena = field(default_factory=DeviceArena)
     copies: DeviceCopies = field(default_factory=DeviceCopies)
+    strict: bool = False
+    """Whether kernels alone compute, no library."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
         """Make a list runnable, with fewer launches where it runs often."""
         fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
+        natives = self._natives()
         if fewer is not whole:
             try:
-                return CudaList(ProvingSource(self._with(made)), fewer, self.arena, self.copies)
+                return CudaList(ProvingSource(self._with(made)), fewer, self.arena, self.copies, natives)
             except (Unsupported, LamellaError):
                 pass  # a fused launch cannot be proved: its parts can, or nothing can
-        return CudaList(ProvingSource(self.kernels), whole, self.arena, self.copies)
+        return CudaList(ProvingSource(self.kernels), whole, self.arena, self.copies, natives)
+
+    def _natives(self) -> dict[str, NativeProduct]:
+        """The kernels that the library of the device computes, where it is there and may."""
+        if self.strict or not any(map(find_native, self.functions.values())) or not usable_version():
+            return {}
+        found = {name: find_native(item) for name, item in self.functions.items()}
+        return {name: item for name, item in found.items() if item is not None}
 
     def _with(self, made: Sequence[Function]) -> CudaKernels | _JoinedKernels:
         if not made:

@@ -36,6 +36,7 @@ from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import REFERENCE, OperationPlacement
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
+from lamella.base.tuning import TuningReport
 from lamella.graph.insert_calls import CALLS
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Pack, Tensor, tensors
@@ -153,6 +154,12 @@ class KernelExecutable(GraphExecutable):
                 self._spare.replace(self._state, name, array)
             return found
 
+    @property
+    def tuning(self) -> TuningReport | None:
+        """What was measured to choose the kernels of the last call; None where nothing was."""
+        runner = self._context.runner
+        return runner.tuning() if isinstance(runner, KernelRunner) else None
+
     def segments(self, extents: Mapping[str, int]) -> list[Segment]:
         """The launch lists of a call whose open extents are these."""
         self._context.runner.begin(extents)
@@ -231,6 +238,10 @@ class KernelRunner:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""
         return [] if self._current is None else self._current.placement()
 
+    def tuning(self) -> TuningReport | None:
+        """What was measured to choose the kernels of the last call."""
+        return None if self._current is None else self._current.tuning
+
     def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
         """The constants that what stands in place of some nodes reads beside those of the graph."""
         return () if self._current is None else self._current.constants_of(nodes)
@@ -273,6 +284,7 @@ class SpecialisedRunner:
         self._program, self._launch = specialised.program, specialised.launch
         self._strict, self._replaces = specialised.strict, specialised.replaces
         self._calls = specialised.program.calls
+        self.tuning = specialised.program.tuning
         self.compiled = specialised.compiled
         """How many kernels machine code was made for, where others are shared with sets of extents before."""
         self._steps: dict[tuple[int, object], KernelStep | None] = {}

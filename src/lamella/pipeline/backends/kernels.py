@@ -22,10 +22,11 @@ from lamella.backend.cpu.run.lists import NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
+from lamella.backend.cuda.buffers import DeviceArena
 from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.driver import device
-from lamella.backend.cuda.lists import CudaMachine, DeviceArena
+from lamella.backend.cuda.lists import CudaMachine
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
@@ -74,6 +75,7 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.lang.tensor.write import write_instruction
 from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.kernels.tuning import open_tuner
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.program import KernelFile
@@ -172,11 +174,11 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
     options = replace(options, limits=replace(options.limits, max_total_bytes=room))
     is_open = any(symbols(size) for item in members(model.graph.inputs) for size in extents_of(item))
     whole = flatten(model, options.limits) if is_open else prepare(model, options, True)
-    memory = SharedMemory()
+    memory, tuner = SharedMemory(), open_tuner(options, device_target())
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         known = prepare(_with_extents(whole, extents), options, True) if is_open else whole
-        program = to_kernels(known, options, extents, True, _target_of(CUDA))
+        program = to_kernels(known, options, extents, True, _target_of(CUDA), tuner)
         return replace(_specialised(program, CUDA, options, memory), replaces=whole.graph.nodes)
 
     return _executable(whole, specialise, options)
@@ -230,7 +232,7 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     if isinstance(kernels, cuda.CudaKernels):
         functions = {item.name: item for item in program.program.functions}
         more = partial(cuda.compile_program, limits=options.limits)
-        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies)
+        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies, options.strict_backend)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)

@@ -12,15 +12,23 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
+from lamella.backend.cpu.jit import open_cache
+from lamella.backend.cuda.compile import device_target
+from lamella.backend.cuda.measuring import DeviceMeasurer
+from lamella.base.errors import InputError
 from lamella.base.object_cache import ObjectCache
 from lamella.base.package import fingerprint
 from lamella.base.records import dataclass
 from lamella.base.tuning import MeasuredWay, TunedProduct, TuningReport
+from lamella.base.watching import TUNED
 from lamella.kernels.candidates import Candidate, Place, Problem, anonymous_text
 from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import Target
+from lamella.pipeline.options import Options
 
 PARTS = ("bridge/graph_to_kernels", "backend/cpu", "backend/cuda", "kernels", "lang/tensor")
 """The parts of the package that write kernels and machine code."""
@@ -63,6 +71,18 @@ class Choice:
         return name if seconds < MARGIN * usual.seconds else usual.name
 
 
+def open_tuner(options: Options, target: Target | None) -> Tuner | None:
+    """What chooses between ways where the options ask for it; InputError where no GPU here is the target."""
+    if not options.tune:
+        return None
+    here = device_target()
+    if target is None or target.name != here.name:
+        shown = "this machine" if target is None else f"'{target.name}'"
+        hint = f"--target {here.name}, or no --tune"
+        raise InputError(f"kernels for {shown} cannot be measured on the GPU here, '{here.name}'", hint=hint)
+    return Tuner(DeviceMeasurer(), open_cache(), options.tune_seconds, not options.strict_backend)
+
+
 class Tuner:
     """Decides between ways by what is kept or measured; `choose` is given to who writes kernels."""
 
@@ -84,9 +104,18 @@ class Tuner:
         self._taken: dict[bytes, Candidate] = {}
         """The ways that it takes."""
 
-    def begin(self) -> None:
-        """Forget the problems of a graph that was written before; choices stay."""
+    def tune(self, write: Callable[[], KernelGraph]) -> KernelGraph:
+        """The kernels of a graph, written again where measuring found better ones; who listens is told."""
         self._met, self._taken = {}, {}
+        written = write()
+        usual = dict(self._taken)
+        seconds = self.measure(written)
+        if any(self._choices[key].name != item.name for key, item in usual.items() if key in self._choices):
+            self._met, self._taken = {}, {}
+            written = write()
+        report = self.report(written, seconds)
+        TUNED.get()(report)
+        return replace(written, tuning=report)
 
     def choose(self, problem: Problem) -> Candidate:
         """The way that is taken: what was chosen before, else the usual one, for now."""

@@ -1,0 +1,285 @@
+"""How long ways to compute a product take on the device, and whether they compute the same.
+
+A way runs once, and its numbers are compared with those of the usual one. Then launches are recorded as a graph, each
+with copies of its own of what never changes, and replayed between two moments. Before that a large piece of memory is
+written: weights come from memory then, as they do in a model, and not from the second-level cache.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import cache, partial
+
+import numpy as np
+
+from lamella.backend.arguments import written_parameters
+from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory
+from lamella.backend.cuda.compile import compile_program, device_target, with_sizes
+from lamella.backend.cuda.cublaslt import WORKSPACE, bind_product, usable_version
+from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
+from lamella.backend.cuda.kernels import CudaKernels
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.base.tuning import MeasuredWay
+from lamella.kernels.candidates import Candidate, Place
+from lamella.kernels.launches import ELEMENT_BYTES, ELEMENT_TYPES
+from lamella.kernels.native_products import NativeProduct, find_native
+from lamella.kernels.nodes import KernelCall, KernelOperand
+from lamella.kernels.share_rows import share_rows
+from lamella.lang.tensor.nodes import Function, Program
+from lamella.lang.tensor.nodes.types import FLOATS, STORED_FLOATS
+
+LAUNCHES = 16
+"""Launches of a way that are timed together, each with its own copy of what never changes."""
+MOST_COPIED = 1 << 30
+"""Bytes of all copies together."""
+REPLAYS = 5
+"""How often they are timed; the shortest time counts."""
+PATTERN = 1_000_003
+"""Numbers that memory is filled with again and again: a prime, so that rows differ."""
+SEEDS = 5
+"""How many such patterns there are: neighbouring operands differ."""
+CLOSE = {"bfloat16": 1e-2, "float16": 2e-3, "float8_e4m3fn": 0.1, "float8_e5m2": 0.2}
+"""How far numbers of two ways may lie apart, in parts of their length, where the output is rounded to such a type."""
+CLOSE_SUMS = 1e-4
+"""The same of outputs that hold whole sums."""
+DIFFERS = "computes other numbers"
+
+Launch = Callable[[], None]
+_Kernel = CudaKernels | NativeProduct
+"""What computes a launch: code of ours, or the library."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The operands of a problem on the device: outside ones are those of all ways, temporaries those of one."""
+
+    fixed: frozenset[Place]
+    copies: int
+    places: dict[tuple[Place, int], DeviceMemory] = field(default_factory=dict)
+
+    def array(self, operand: KernelOperand, number: int) -> DeviceArray:
+        """The memref of an operand, in one of the copies where it is fixed."""
+        place = operand.name, operand.item
+        memory = self.places[place, number if place in self.fixed else 0]
+        width, dtype = ELEMENT_BYTES[operand.element], ELEMENT_TYPES[operand.element]
+        strides = operand.strides or _packed(operand.shape)
+        return DeviceArray(
+            memory.address + operand.offset * width,
+            operand.shape,
+            dtype,
+            [step * width for step in strides],
+            memory,
+        )
+
+    def reserve(self, sizes: Mapping[Place, tuple[int, str]], fill: bool) -> None:
+        """Memory of so many bytes, filled with numbers of a type or with zeros; copies of what is fixed."""
+        for place, (size, element) in sizes.items():
+            for number in range(self.copies if place in self.fixed else 1):
+                memory = DeviceMemory(size)
+                if fill:
+                    _fill(memory, element, len(self.places))
+                else:
+                    memory.fill(own_stream())
+                self.places[place, number] = memory
+
+
+class DeviceMeasurer:
+    """Measures ways on the GPU of this process."""
+
+    def __init__(self) -> None:
+        self._target = device_target()
+        self._workspace = DeviceMemory(WORKSPACE) if self.has_library else None
+        self._flushed = DeviceMemory(2 * device().l2_bytes)
+        self._compiled: dict[Function, CudaKernels] = {}
+        self._fault = DeviceMemory(8)
+
+    @property
+    def machine(self) -> str:
+        """The device, its driver, and the library that it may compute with."""
+        here = device()
+        return f"{here.name}, CUDA {here.driver}, cuBLASLt {usable_version()}"
+
+    @property
+    def has_library(self) -> bool:
+        """Whether cuBLASLt may compute products."""
+        return bool(usable_version())
+
+    def measure(
+        self, candidates: Sequence[Candidate], fixed: frozenset[Place], until: float
+    ) -> list[MeasuredWay] | None:
+        """The time of each way, the usual one being first; None where the clock passes `until` before the end."""
+        outside = _outside_sizes(candidates)
+        weights = sum(size for place, (size, _) in outside.items() if place in fixed)
+        copies = max(2, min(LAUNCHES, MOST_COPIED // max(1, 2 * weights)))
+        shared = _Memory(fixed, copies)
+        shared.reserve(outside, True)
+        found: list[MeasuredWay] = []
+        want: dict[Place, Array] = {}
+        for item in candidates:
+            if found and time.monotonic() > until:
+                return None
+            try:
+                seconds, numbers = self._time(item, shared)
+            except (Unsupported, LamellaError) as problem:
+                found.append(MeasuredWay(item.name, None, f"cannot run ({_first_line(problem)})"))
+                continue
+            want = want or numbers
+            alike = all(_are_close(numbers[place], want[place]) for place in want)
+            found.append(MeasuredWay(item.name, seconds) if alike else MeasuredWay(item.name, None, DIFFERS))
+        return found
+
+    def _time(self, candidate: Candidate, shared: _Memory) -> tuple[float, dict[Place, Array]]:
+        """The seconds of one run of a way, and the numbers that it leaves."""
+        made = _made_once(candidate)
+        memory = _Memory(shared.fixed | made, shared.copies, dict(shared.places))
+        memory.reserve(_temporary_sizes(candidate), False)
+        kernels = self._compile(candidate)
+        stream = own_stream()
+        for number in range(memory.copies):
+            for item in candidate.calls:
+                if item.once:
+                    self._bind(kernels, item, memory, number)()
+        runs = [
+            [self._bind(kernels, item, memory, number) for item in candidate.calls if not item.once]
+            for number in range(memory.copies)
+        ]
+        launches = [launch for number in range(LAUNCHES) for launch in runs[number % memory.copies]]
+        for launch in runs[0]:
+            launch()
+        stream.wait("measuring a way")
+        numbers = _read_outputs(candidate, memory)
+        graph = LaunchGraph(stream, lambda: _launch_all(launches))
+        best = min(self._replay(graph) for _ in range(REPLAYS))
+        return best / LAUNCHES, numbers
+
+    def _replay(self, graph: LaunchGraph) -> float:
+        stream, begin, end = own_stream(), Event(), Event()
+        self._flushed.fill(stream)
+        begin.record(stream)
+        graph.launch()
+        end.record(stream)
+        return end.seconds_since(begin)
+
+    def _compile(self, candidate: Candidate) -> dict[str, _Kernel]:
+        """The kernels of a way, as a graph would have them; those that several ways have are compiled once."""
+        groups = {item.kernel: item.groups for item in candidate.calls}
+        program = share_rows(with_sizes(Program(candidate.functions)), groups)
+        found: dict[str, _Kernel] = {}
+        for function in program.functions:
+            product = find_native(function) if self.has_library else None
+            if product is None and function not in self._compiled:
+                self._compiled[function] = compile_program(Program((function,)), target=self._target)
+            found[function.name] = product or self._compiled[function]
+        return found
+
+    def _bind(self, kernels: Mapping[str, _Kernel], item: KernelCall, memory: _Memory, number: int) -> Launch:
+        arrays = [memory.array(operand, number) for operand in item.operands]
+        own = kernels[item.kernel]
+        if isinstance(own, NativeProduct):
+            workspace = 0 if self._workspace is None else self._workspace.address
+            bound = bind_product(own, [array.address for array in arrays], workspace)
+            return partial(bound.launch, own_stream())
+        if item.has_fault:
+            arrays.append(DeviceArray(self._fault.address, (1,), np.dtype(np.int32), owner=self._fault))
+        return own.bind(item.kernel, arrays, item.groups).launch
+
+
+def _launch_all(launches: Sequence[Launch]) -> None:
+    for launch in launches:
+        launch()
+
+
+# --- operands ------------------------------------------------------------------------------------------------------
+
+
+def _packed(shape: Sequence[int]) -> list[int]:
+    found, step = [], 1
+    for size in shape:
+        found.append(step)
+        step *= size
+    return found
+
+
+def _sizes(calls: Sequence[KernelCall], temporary: bool) -> dict[Place, tuple[int, str]]:
+    found: dict[Place, tuple[int, str]] = {}
+    for item in (operand for one in calls for operand in one.operands):
+        if item.is_temporary == temporary:
+            place, size = (item.name, item.item), item.reach * ELEMENT_BYTES[item.element]
+            found[place] = max(size, found.get(place, (0, ""))[0]), item.element
+    return found
+
+
+def _outside_sizes(candidates: Sequence[Candidate]) -> dict[Place, tuple[int, str]]:
+    return _sizes([call for item in candidates for call in item.calls], False)
+
+
+def _temporary_sizes(candidate: Candidate) -> dict[Place, tuple[int, str]]:
+    return _sizes(candidate.calls, True)
+
+
+def _written(candidate: Candidate, item: KernelCall) -> Iterator[KernelOperand]:
+    """The operands that a launch writes."""
+    function = next(one for one in candidate.functions if one.name == item.kernel)
+    names = written_parameters(function)
+    for parameter, operand in zip(function.parameters, item.operands, strict=False):
+        if parameter.value.name in names:
+            yield operand
+
+
+def _made_once(candidate: Candidate) -> frozenset[Place]:
+    """What is made of weights before all runs."""
+    calls = [item for item in candidate.calls if item.once]
+    return frozenset((one.name, one.item) for item in calls for one in _written(candidate, item))
+
+
+@cache
+def _pattern(element: str, seed: int) -> Array:
+    """Small numbers of a type; integers are zeros and ones."""
+    random, dtype = np.random.default_rng(seed), ELEMENT_TYPES[element]
+    if element in (*FLOATS, *STORED_FLOATS):
+        return (random.random(PATTERN, np.float32) - 0.5).astype(dtype)
+    return random.integers(0, 2, PATTERN).astype(dtype)
+
+
+def _fill(memory: DeviceMemory, element: str, seed: int) -> None:
+    """Fill memory with numbers of a type."""
+    numbers = _pattern(element, seed % SEEDS)
+    stream, size = own_stream(), min(memory.size, numbers.nbytes)
+    memory.write(numbers.ctypes.data, size, stream)
+    stream.wait()
+    while size < memory.size:
+        more = min(size, memory.size - size)
+        call("cuMemcpyDtoDAsync_v2", memory.address + size, memory.address, more, stream.handle)
+        size += more
+
+
+def _read_outputs(candidate: Candidate, memory: _Memory) -> dict[Place, Array]:
+    """What the launches of a way left in tensors of the outside."""
+    found: dict[Place, Array] = {}
+    for item in candidate.calls:
+        for operand in _written(candidate, item):
+            if not operand.is_temporary:
+                found[operand.name, operand.item] = memory.array(operand, 0).numpy()
+    return found
+
+
+def _are_close(found: Array, want: Array) -> bool:
+    """Whether two outputs differ by rounding alone; places without a number must be the same."""
+    if found.size != want.size:
+        return False
+    close = CLOSE.get(str(want.dtype), CLOSE_SUMS)
+    left, right = (np.ravel(item).astype(np.float64) for item in (found, want))
+    finite = np.isfinite(right)
+    if not np.array_equal(finite, np.isfinite(left)):
+        return False
+    apart = np.linalg.norm(left[finite] - right[finite])
+    return bool(apart <= close * np.linalg.norm(right[finite]))
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).splitlines()[0][:80] if str(problem) else type(problem).__name__
