@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TypeAlias
 
 from lamella.base.records import dataclass
 from lamella.kernels.native_products import find_native
@@ -70,11 +70,8 @@ class Problem:
             seen.add(text)
 
 
-class Choose(Protocol):
-    """Decides between the ways to compute a product."""
-
-    def __call__(self, problem: Problem) -> Candidate:
-        """The way that is taken."""
+Choose: TypeAlias = Callable[[Problem], Candidate]
+"""Decides between the ways to compute a product."""
 
 
 def _numbered(calls: Sequence[KernelCall], fixed: Collection[Place]) -> str:

@@ -6,6 +6,7 @@ It is one more way among those that are measured; nothing needs it. Sums are tho
 from __future__ import annotations
 
 import ctypes
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -67,7 +68,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _wheel_files() -> Iterator[str]:
-    for folder in dict.fromkeys(map(sysconfig.get_path, ("purelib", "platlib"))):
+    for folder in dict.fromkeys((*map(sysconfig.get_path, ("purelib", "platlib")), *sys.path)):
         for part in WHEELS:
             for name in LIBRARIES:
                 path = Path(folder, part, name)

@@ -108,6 +108,11 @@ class CudaList:
         written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
         self._updated = [name for name, view in whole.inputs.items() if view.buffer in written]
 
+    @property
+    def library_launches(self) -> int:
+        """How many launches of the last run a library computed."""
+        return sum(item.library is not None for item in self._launches)
+
     def stream(self, policies: Mapping[str, Streaming]) -> None:
         """Nothing moves: what a device reads lies in its memory, or in the pinned memory beside it."""
 

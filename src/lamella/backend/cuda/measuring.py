@@ -18,7 +18,8 @@ from lamella.backend.arguments import written_parameters
 from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory
 from lamella.backend.cuda.compile import compile_program, device_target, with_sizes
 from lamella.backend.cuda.cublaslt import WORKSPACE, bind_product, usable_version
-from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
+from lamella.backend.cuda.driver import Event, LaunchGraph, device, own_stream
+from lamella.backend.cuda.driver import call as call_driver
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -76,6 +77,11 @@ class _Memory:
             memory,
         )
 
+    def flat(self, place: Place, element: str) -> DeviceArray:
+        """All of an operand as it lies in memory: ways may see it in other shapes."""
+        memory, dtype = self.places[place, 0], ELEMENT_TYPES[element]
+        return DeviceArray(memory.address, (memory.size // dtype.itemsize,), dtype, owner=memory)
+
     def reserve(self, sizes: Mapping[Place, tuple[int, str]], fill: bool) -> None:
         """Memory of so many bytes, filled with numbers of a type or with zeros; copies of what is fixed."""
         for place, (size, element) in sizes.items():
@@ -90,13 +96,6 @@ class _Memory:
 
 class DeviceMeasurer:
     """Measures ways on the GPU of this process."""
-
-    def __init__(self) -> None:
-        self._target = device_target()
-        self._workspace = DeviceMemory(WORKSPACE) if self.has_library else None
-        self._flushed = DeviceMemory(2 * device().l2_bytes)
-        self._compiled: dict[Function, CudaKernels] = {}
-        self._fault = DeviceMemory(8)
 
     @property
     def machine(self) -> str:
@@ -113,49 +112,61 @@ class DeviceMeasurer:
         self, candidates: Sequence[Candidate], fixed: frozenset[Place], until: float
     ) -> list[MeasuredWay] | None:
         """The time of each way, the usual one being first; None where the clock passes `until` before the end."""
-        outside = _outside_sizes(candidates)
+        outside = _sizes([call for item in candidates for call in item.calls], False)
         weights = sum(size for place, (size, _) in outside.items() if place in fixed)
         copies = max(2, min(LAUNCHES, MOST_COPIED // max(1, 2 * weights)))
-        shared = _Memory(fixed, copies)
-        shared.reserve(outside, True)
+        timing = _Timing(_Memory(fixed, copies), self.has_library)
+        timing.shared.reserve(outside, True)
         found: list[MeasuredWay] = []
         want: dict[Place, Array] = {}
         for item in candidates:
             if found and time.monotonic() > until:
                 return None
             try:
-                seconds, numbers = self._time(item, shared)
+                seconds, numbers = timing.time(item)
             except (Unsupported, LamellaError) as problem:
                 found.append(MeasuredWay(item.name, None, f"cannot run ({_first_line(problem)})"))
                 continue
             want = want or numbers
-            alike = all(_are_close(numbers[place], want[place]) for place in want)
+            alike = numbers.keys() == want.keys() and all(
+                _are_close(numbers[place], want[place]) for place in want
+            )
             found.append(MeasuredWay(item.name, seconds) if alike else MeasuredWay(item.name, None, DIFFERS))
         return found
 
-    def _time(self, candidate: Candidate, shared: _Memory) -> tuple[float, dict[Place, Array]]:
+
+class _Timing:
+    """The ways of one product while they are timed: what they share on the device."""
+
+    def __init__(self, shared: _Memory, by_library: bool) -> None:
+        self.shared = shared
+        self._target = device_target()
+        self._workspace = DeviceMemory(WORKSPACE) if by_library else None
+        self._flushed = DeviceMemory(2 * device().l2_bytes)
+        self._fault = DeviceMemory(ELEMENT_BYTES["i32"])
+        self._compiled: dict[Function, CudaKernels] = {}
+
+    def time(self, candidate: Candidate) -> tuple[float, dict[Place, Array]]:
         """The seconds of one run of a way, and the numbers that it leaves."""
-        made = _made_once(candidate)
-        memory = _Memory(shared.fixed | made, shared.copies, dict(shared.places))
-        memory.reserve(_temporary_sizes(candidate), False)
-        kernels = self._compile(candidate)
-        stream = own_stream()
+        kernels, stream = self._compile(candidate), own_stream()
+        memory = _Memory(
+            self.shared.fixed | _made_once(candidate), self.shared.copies, dict(self.shared.places)
+        )
+        memory.reserve(_sizes(candidate.calls, True), False)
+        runs: list[list[Launch]] = []
         for number in range(memory.copies):
-            for item in candidate.calls:
-                if item.once:
-                    self._bind(kernels, item, memory, number)()
-        runs = [
-            [self._bind(kernels, item, memory, number) for item in candidate.calls if not item.once]
-            for number in range(memory.copies)
-        ]
-        launches = [launch for number in range(LAUNCHES) for launch in runs[number % memory.copies]]
-        for launch in runs[0]:
-            launch()
+            bound = [(item, self._bind(kernels, item, memory, number)) for item in candidate.calls]
+            _launch_all([launch for item, launch in bound if item.once])
+            runs.append([launch for item, launch in bound if not item.once])
+        outputs = _outputs(candidate)
+        for place in outputs:
+            memory.places[place, 0].fill(stream)  # what the way before left there is none of its numbers
+        _launch_all(runs[0])
         stream.wait("measuring a way")
-        numbers = _read_outputs(candidate, memory)
-        graph = LaunchGraph(stream, lambda: _launch_all(launches))
-        best = min(self._replay(graph) for _ in range(REPLAYS))
-        return best / LAUNCHES, numbers
+        numbers = {place: memory.flat(place, element).numpy() for place, element in outputs.items()}
+        launches = [launch for number in range(LAUNCHES) for launch in runs[number % memory.copies]]
+        graph = LaunchGraph(stream, partial(_launch_all, launches))
+        return min(self._replay(graph) for _ in range(REPLAYS)) / LAUNCHES, numbers
 
     def _replay(self, graph: LaunchGraph) -> float:
         stream, begin, end = own_stream(), Event(), Event()
@@ -171,7 +182,7 @@ class DeviceMeasurer:
         program = share_rows(with_sizes(Program(candidate.functions)), groups)
         found: dict[str, _Kernel] = {}
         for function in program.functions:
-            product = find_native(function) if self.has_library else None
+            product = None if self._workspace is None else find_native(function)
             if product is None and function not in self._compiled:
                 self._compiled[function] = compile_program(Program((function,)), target=self._target)
             found[function.name] = product or self._compiled[function]
@@ -214,14 +225,6 @@ def _sizes(calls: Sequence[KernelCall], temporary: bool) -> dict[Place, tuple[in
     return found
 
 
-def _outside_sizes(candidates: Sequence[Candidate]) -> dict[Place, tuple[int, str]]:
-    return _sizes([call for item in candidates for call in item.calls], False)
-
-
-def _temporary_sizes(candidate: Candidate) -> dict[Place, tuple[int, str]]:
-    return _sizes(candidate.calls, True)
-
-
 def _written(candidate: Candidate, item: KernelCall) -> Iterator[KernelOperand]:
     """The operands that a launch writes."""
     function = next(one for one in candidate.functions if one.name == item.kernel)
@@ -254,24 +257,22 @@ def _fill(memory: DeviceMemory, element: str, seed: int) -> None:
     stream.wait()
     while size < memory.size:
         more = min(size, memory.size - size)
-        call("cuMemcpyDtoDAsync_v2", memory.address + size, memory.address, more, stream.handle)
+        call_driver("cuMemcpyDtoDAsync_v2", memory.address + size, memory.address, more, stream.handle)
         size += more
 
 
-def _read_outputs(candidate: Candidate, memory: _Memory) -> dict[Place, Array]:
-    """What the launches of a way left in tensors of the outside."""
-    found: dict[Place, Array] = {}
-    for item in candidate.calls:
-        for operand in _written(candidate, item):
-            if not operand.is_temporary:
-                found[operand.name, operand.item] = memory.array(operand, 0).numpy()
-    return found
+def _outputs(candidate: Candidate) -> dict[Place, str]:
+    """The tensors of the outside that the launches of a way write, and their types."""
+    return {
+        (operand.name, operand.item): operand.element
+        for item in candidate.calls
+        for operand in _written(candidate, item)
+        if not operand.is_temporary
+    }
 
 
 def _are_close(found: Array, want: Array) -> bool:
     """Whether two outputs differ by rounding alone; places without a number must be the same."""
-    if found.size != want.size:
-        return False
     close = CLOSE.get(str(want.dtype), CLOSE_SUMS)
     left, right = (np.ravel(item).astype(np.float64) for item in (found, want))
     finite = np.isfinite(right)

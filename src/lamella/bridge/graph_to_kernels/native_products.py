@@ -10,7 +10,6 @@ from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import Access
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
-    End,
     Key,
     ProductGroup,
     Tensors,
@@ -22,6 +21,8 @@ from lamella.kernels.native_products import ATTRIBUTES
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Blas, Memref, Parameter, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
+from lamella.ops.formula import Apply, Element
+from lamella.ops.formula import Scalar as Term
 
 FACTORS = ("f32", "bf16", "f16")
 """Types of factors that libraries multiply, both the same; sums are those of f32, and no TF32."""
@@ -37,7 +38,8 @@ def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, ta
     found = prepare_product(group, tensors, real)
     if found.scales or any(map(is_open, found.extents.values())) or len(found.ends) != 1:
         raise Unsupported("it is more than a product of matrices")
-    _verify_plain(found.ends[0], group)
+    if not _is_sum(found.ends[0].formula.values[0], group.product.targets[0].tensor):
+        raise Unsupported("its output is more than the sum")
     roles, flipped = find_roles(found.outputs, *found.factors, found.extents, set())
     if roles.batch or not set(roles.sums) <= found.extents.keys() or not roles.columns:
         raise Unsupported("it is no one product of matrices")
@@ -66,11 +68,13 @@ def _write(types: Sequence[Memref], keys: tuple[Key, ...], turned: tuple[bool, b
     return TileKernel(parameters, keys, builder.region(), 1, ATTRIBUTES)
 
 
-def _verify_plain(end: End, group: ProductGroup) -> None:
-    """Refuse an output that is more than the sum, rounded perhaps."""
-    value, target = end.formula.values[0], group.product.targets[0].tensor
-    if getattr(value, "tensor", None) != target:
-        raise Unsupported("its output is more than the sum")
+def _is_sum(term: Term, total: str) -> bool:
+    """Whether a term is the sum itself, or the sum and nothing."""
+    if isinstance(term, Element):
+        return term.tensor == total
+    if not isinstance(term, Apply) or term.function != "+" or 0.0 not in term.operands:
+        return False
+    return any(_is_sum(item, total) for item in term.operands if not isinstance(item, float))
 
 
 def _matrix(
