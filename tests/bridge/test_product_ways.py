@@ -51,10 +51,12 @@ CASES = {
     "a plain product": (PLAIN, "bf16"),
     "a plain product of reals": (PLAIN, "f32"),
     "windows": (WINDOWS, "bf16"),
-    "vectors": (linear(1, 1024, 10), "bf16"),
-    "codes": (linear(1, 1024, 10), "w8"),
+    "vectors": (linear(1, 768, 6), "bf16"),
+    "codes": (linear(1, 512, 6), "w8"),
     "threads": (linear(24, 40, 36), "f32"),
 }
+
+QUICK = ("vectors", "codes", "threads", "a plain product of reals")
 
 
 def prepared(folder: Path, text: str, precision: str) -> Model:
@@ -100,7 +102,8 @@ def test_all_ways_compute_the_same(name: str, tmp_path: Path) -> None:
     want = run(written(model, precision, lambda problem: problem.default), given)
     most = max(len(list(problem.candidates())) for problem in problems_of(model, precision))
     assert most > 1
-    for number in range(1, most):
+    # The larger a tile the longer the interpreter takes: of tensor cores the second tile, and the last way.
+    for number in range(1, most) if name in QUICK else {1, most - 1}:
 
         def choose(problem: Problem, number: int = number) -> Candidate:
             ways = list(problem.candidates())

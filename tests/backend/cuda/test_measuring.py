@@ -107,10 +107,11 @@ def problem_of(name: str, folder: Path) -> Problem:
     return problems_of(prepared(folder, text, precision), precision)[-1]
 
 
-@pytest.mark.parametrize("name", ["a plain product", "codes", "threads"])
-def test_all_ways_are_timed_and_close(name: str, measurer: DeviceMeasurer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a plain product", "vectors", "threads"])
+def test_ways_are_timed_and_close(name: str, measurer: DeviceMeasurer, tmp_path: Path) -> None:
     problem = problem_of(name, tmp_path)
-    ways = list(problem.candidates())
+    first, *_, last = problem.candidates()
+    ways = [first, last]
     found = measurer.measure(ways, problem.fixed, float("inf"))
     assert found is not None
     assert [item.name for item in found] == [item.name for item in ways]
