@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from contextlib import suppress
+from dataclasses import field, replace
 from functools import cache, partial
 
 import numpy as np
@@ -51,8 +52,6 @@ CLOSE_SUMS = 1e-4
 DIFFERS = "computes other numbers"
 
 Launch = Callable[[], None]
-_Kernel = CudaKernels | NativeProduct
-"""What computes a launch: code of ours, or the library."""
 
 
 @dataclass(slots=True)
@@ -117,6 +116,7 @@ class DeviceMeasurer:
         copies = max(2, min(LAUNCHES, MOST_COPIED // max(1, 2 * weights)))
         timing = _Timing(_Memory(fixed, copies), self.has_library)
         timing.shared.reserve(outside, True)
+        timing.compile(candidates)
         found: list[MeasuredWay] = []
         want: dict[Place, Array] = {}
         for item in candidates:
@@ -144,18 +144,47 @@ class _Timing:
         self._workspace = DeviceMemory(WORKSPACE) if by_library else None
         self._flushed = DeviceMemory(2 * device().l2_bytes)
         self._fault = DeviceMemory(ELEMENT_BYTES["i32"])
-        self._compiled: dict[Function, CudaKernels] = {}
+        self._kernels: dict[Function, tuple[CudaKernels, str]] = {}
+        """What was compiled, and what it is called there."""
+
+    def compile(self, candidates: Sequence[Candidate]) -> None:
+        """Compile the kernels of all ways as one program; where one of them cannot be, each in its turn will be."""
+        found = dict.fromkeys(function for item in candidates for function in self._functions(item))
+        with suppress(Unsupported, LamellaError):
+            self._add([item for item in found if self._find_product(item) is None])
+
+    def _add(self, functions: Sequence[Function]) -> None:
+        """Compile some kernels under names of their own: those of different ways have the same."""
+        named = {f"way_{number}": item for number, item in enumerate(functions)}
+        program = Program(tuple(replace(item, name=name) for name, item in named.items()))
+        compiled = compile_program(program, target=self._target)
+        self._kernels |= {item: (compiled, name) for name, item in named.items()}
+
+    def _functions(self, candidate: Candidate) -> tuple[Function, ...]:
+        """The kernels of a way as a graph would have them."""
+        groups = {item.kernel: item.groups for item in candidate.calls}
+        return share_rows(with_sizes(Program(candidate.functions)), groups).functions
+
+    def _find_product(self, function: Function) -> NativeProduct | None:
+        return None if self._workspace is None else find_native(function)
 
     def time(self, candidate: Candidate) -> tuple[float, dict[Place, Array]]:
         """The seconds of one run of a way, and the numbers that it leaves."""
-        kernels, stream = self._compile(candidate), own_stream()
+        kernels, stream = {item.name: item for item in self._functions(candidate)}, own_stream()
+        missing = [
+            item for item in kernels.values() if item not in self._kernels and not self._find_product(item)
+        ]
+        if missing:
+            self._add(missing)
         memory = _Memory(
             self.shared.fixed | _made_once(candidate), self.shared.copies, dict(self.shared.places)
         )
         memory.reserve(_sizes(candidate.calls, True), False)
         runs: list[list[Launch]] = []
         for number in range(memory.copies):
-            bound = [(item, self._bind(kernels, item, memory, number)) for item in candidate.calls]
+            bound = [
+                (item, self._bind(kernels[item.kernel], item, memory, number)) for item in candidate.calls
+            ]
             _launch_all([launch for item, launch in bound if item.once])
             runs.append([launch for item, launch in bound if not item.once])
         outputs = _outputs(candidate)
@@ -176,28 +205,16 @@ class _Timing:
         end.record(stream)
         return end.seconds_since(begin)
 
-    def _compile(self, candidate: Candidate) -> dict[str, _Kernel]:
-        """The kernels of a way, as a graph would have them; those that several ways have are compiled once."""
-        groups = {item.kernel: item.groups for item in candidate.calls}
-        program = share_rows(with_sizes(Program(candidate.functions)), groups)
-        found: dict[str, _Kernel] = {}
-        for function in program.functions:
-            product = None if self._workspace is None else find_native(function)
-            if product is None and function not in self._compiled:
-                self._compiled[function] = compile_program(Program((function,)), target=self._target)
-            found[function.name] = product or self._compiled[function]
-        return found
-
-    def _bind(self, kernels: Mapping[str, _Kernel], item: KernelCall, memory: _Memory, number: int) -> Launch:
+    def _bind(self, function: Function, item: KernelCall, memory: _Memory, number: int) -> Launch:
         arrays = [memory.array(operand, number) for operand in item.operands]
-        own = kernels[item.kernel]
-        if isinstance(own, NativeProduct):
-            workspace = 0 if self._workspace is None else self._workspace.address
-            bound = bind_product(own, [array.address for array in arrays], workspace)
+        product = self._find_product(function)
+        if product is not None and self._workspace is not None:
+            bound = bind_product(product, [array.address for array in arrays], self._workspace.address)
             return partial(bound.launch, own_stream())
         if item.has_fault:
             arrays.append(DeviceArray(self._fault.address, (1,), np.dtype(np.int32), owner=self._fault))
-        return own.bind(item.kernel, arrays, item.groups).launch
+        kernels, name = self._kernels[function]
+        return kernels.bind(name, arrays, item.groups).launch
 
 
 def _launch_all(launches: Sequence[Launch]) -> None:

@@ -38,7 +38,7 @@ from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Scalar
 
-MOST_TILES = 6
+MOST_TILES = 4
 """Tiles of tensor cores among which is chosen: those that the model of the machine likes best."""
 PIECES = (UNROLLED, 4, 16)
 """Pieces of rows that subgroups may have under way, the usual number first."""
