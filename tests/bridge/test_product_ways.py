@@ -94,6 +94,38 @@ def run(made: KernelGraph, given: dict[str, Array]) -> Array:
     return compile_graph(made, kernels.call)(**given)["y"]
 
 
+LONG_WINDOWS = (
+    "@input { x: real[1,2,4,5]; } @variable { a: real[128,2,1,1]; w: real[24,128,3,3]; b: real[24]; }"
+    " @output { y: real[1,24,4,5]; } @compose { c = nn.conv(x, a); t = nn.relu(c);"
+    " z = nn.conv{padding=1}(t, w, b); y = nn.relu(z); }"
+)
+LONG = {
+    "whole tiles": linear(64, 512, 32),
+    "cut tiles": linear(19, 512, 40),
+    "a weight that is laid": PLAIN.replace("40", "512"),
+    "windows": LONG_WINDOWS,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_work_groups_share_a_long_sum(name: str, tmp_path: Path) -> None:
+    model = prepared(tmp_path, LONG[name], "bf16")
+    given = inputs_of(model)
+    want = run(written(model, "bf16", lambda problem: problem.default), given)
+    names: list[str] = []
+
+    def choose(problem: Problem) -> Candidate:
+        ways = [item for item in problem.candidates() if "parts of the sum" in item.name]
+        names.extend(item.name for item in ways)
+        return ways[-1] if ways else problem.default
+
+    made = written(model, "bf16", choose)
+    assert names
+    compiled = emit(made.program, HOPPER)
+    assert any(item.pipeline is not None for item in compiled.entries)
+    np.testing.assert_allclose(run(made, given), want, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_all_ways_compute_the_same(name: str, tmp_path: Path) -> None:
     text, precision = CASES[name]

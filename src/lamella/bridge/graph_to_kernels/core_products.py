@@ -70,7 +70,8 @@ TILES = (
 )
 """Rows of a tile, subgroups with 16 columns each, and how much of the peak a multiprocessor reaches with such tiles."""
 LANE = Scalar("i32")
-ROW_TILE, COLUMN_TILE, BANDS = "row tile", "column tile", "bands"
+ROW_TILE, COLUMN_TILE, BANDS, PART = "row tile", "column tile", "bands", "part of the sum"
+"""Names under which tiles, bands of them and parts of the sum count; no loop of a formula has them."""
 CUT = MappingProxyType(
     {(False, False): "", (True, False): "rows", (False, True): "cols", (True, True): "both"}
 )
@@ -102,6 +103,8 @@ class CoreProduct:
     """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
     decoded: tuple[Scale, ...] | None = None
     """The scales of the rows' codes, where rows are codes, which a kernel of its own decodes."""
+    parts: int = 1
+    """Parts of the sum that are work-groups of their own; the output then holds the sums of each part."""
 
     @property
     def laid_rows(self) -> Key:
@@ -132,7 +135,7 @@ class CoreProduct:
     @property
     def groups(self) -> int:
         """The number of work-groups."""
-        return self.many * prod(self.tiles)
+        return self.parts * self.many * prod(self.tiles)
 
     @property
     def partial(self) -> tuple[bool, bool]:
@@ -195,6 +198,17 @@ def find_core_product(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
         rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums), found.scales if coded else None,
     )  # fmt: skip
+
+
+def part_bounds(
+    builder: Builder, extent: int, parts: int, values: Mapping[str, Value]
+) -> tuple[Value, Value]:
+    """Where the part of a sum begins that a work-group has, and where it ends."""
+    if parts == 1:
+        return builder.constant(0), builder.constant(extent)
+    length = builder.constant(extent // parts)
+    begin = builder.arith("mul", values[PART], length)
+    return begin, builder.arith("add", begin, length)
 
 
 def _laid_loops(
@@ -302,7 +316,9 @@ class CoreWriter:
         row_tiles, column_tiles = plan.tiles
         band = next(size for size in range(min(BAND, column_tiles), 0, -1) if column_tiles % size == 0)
         sizes = {**plan.found.extents, BANDS: column_tiles // band, ROW_TILE: row_tiles, COLUMN_TILE: band}
-        values = split_group(builder, [*plan.outer, BANDS, ROW_TILE, COLUMN_TILE], sizes)
+        parts = [PART] if plan.parts > 1 else []
+        sizes[PART] = plan.parts
+        values = split_group(builder, [*parts, *plan.outer, BANDS, ROW_TILE, COLUMN_TILE], sizes)
         first = builder.arith("mul", values[BANDS], builder.constant(band))
         tile = builder.arith("add", first, values[COLUMN_TILE])
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
@@ -353,9 +369,8 @@ class CoreWriter:
             "both" if short or cut or item.axes[0].size % size else ""
             for cut, item, size in zip(plan.partial, (rows, columns), (plan.rows, plan.columns), strict=True)
         ]
-        first, begin = start or builder.constant(0.0, sums), builder.constant(0)
-        steps = builder.constant(extent), builder.constant(DEPTH)
-        with builder.loop(begin, *steps, carried=[(first, sums)]) as loop:
+        first, bounds = start or builder.constant(0.0, sums), part_bounds(builder, extent, plan.parts, values)
+        with builder.loop(*bounds, builder.constant(DEPTH), carried=[(first, sums)]) as loop:
             body, k = loop.body, loop.variable
             left = Coopmatrix(rows.element, plan.rows, DEPTH, "matrix_a")
             right = Coopmatrix(columns.element, DEPTH, COLUMNS, "matrix_b")
@@ -380,7 +395,7 @@ class CoreWriter:
     def _flat(self, access: Access) -> Access:
         """A tensor as a matrix, where the columns of all outer loops lie in a row: so the copy engine can store it."""
         plan = self.plan
-        if plan.partial[1] or not plan.outer:
+        if plan.partial[1] or not (plan.outer or plan.parts > 1):
             return access
         try:
             found = flatten_lines(access, plan.column, plan.row)

@@ -29,10 +29,11 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
-from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, WrittenProduct, write_product
+from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
+from lamella.bridge.graph_to_kernels.sum_parts import add_parts, lay_sums
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE
@@ -261,19 +262,38 @@ class GroupWriter:
         self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Iterator[Candidate]:
         """The other ways to compute a product, that of a library last."""
-        for name, kernels in written.write_others():
-            yield self._as_candidate(name, kernels)
+        for way in written.others:
+            with suppress(Unsupported):
+                own = way.write()
+                yield (
+                    self._in_parts(way, own, group, rest)
+                    if way.parts > 1
+                    else self._as_candidate(way.name, own)
+                )
         with suppress(Unsupported):
             yield self._by_library(group, rest)
 
+    def _in_parts(
+        self, way: Way, kernels: Iterable[TileKernel], group: ProductGroup, rest: Sequence[Contraction]
+    ) -> Candidate:
+        """The way whose kernels sum parts, and one more that adds these up and makes outputs of the sum."""
+        held = lay_sums(group, self._views)[group.product.targets[0].tensor, None]
+        stages, adding, (name, layout) = add_parts(self.stages, group.product, way.parts, held)
+        place = replace(self.place, layouts={**self.place.layouts, name: layout})
+        aside = replace(self._aside(), stages=stages, place=place)
+        return aside._as_candidate(way.name, kernels, (adding, *group.ends), rest)
+
     def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
         """The way whose product a library computes, and a kernel what is made of it, where that is more."""
-        write = partial(write_native_product, tensors=self._views, real=self._real, target=self.target)
+        views = lay_sums(group, self._views)
+        write = partial(write_native_product, tensors=views, real=self._real, target=self.target)
         try:
             return self._as_candidate(LIBRARY, [write(group)])
         except Unsupported:
-            kernel = write(replace(group, ends=()))
-            return self._as_candidate(LIBRARY, [kernel], group.ends, rest)
+            kernel, name = write(replace(group, ends=())), group.product.targets[0].tensor
+            layouts = {**self.place.layouts, name: views[name, None].lies}
+            aside = replace(self._aside(), place=replace(self.place, layouts=layouts))
+            return aside._as_candidate(LIBRARY, [kernel], group.ends, rest)
 
     def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
         """A convolution in strips: their kernels are the same, and see other parts of the tensors."""

@@ -5,18 +5,26 @@ The first way is the one that a model of the machine likes best. Measuring may f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
-from lamella.bridge.graph_to_kernels.core_products import find_core_product, order_tiles
-from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
+from lamella.bridge.graph_to_kernels.core_products import (
+    STEP,
+    CoreProduct,
+    find_core_product,
+    order_tiles,
+    write_core_product,
+)
+from lamella.bridge.graph_to_kernels.core_windows import WindowProduct, find_windows, write_windows
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
+from lamella.bridge.graph_to_kernels.sum_parts import cut_core, cut_windows, lay_sums, part_counts
 from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -36,6 +44,7 @@ from lamella.bridge.graph_to_kernels.vector_products import (
 )
 from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar
 
 MOST_TILES = 4
@@ -68,6 +77,8 @@ class Way:
     name: str
     write: Callable[[], list[TileKernel]]
     """Writes its kernels, in the order in which they run."""
+    parts: int = 1
+    """Into how many parts the sum is cut: what they write is to be added up, and made outputs of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +88,6 @@ class WrittenProduct:
     name: str
     kernels: list[TileKernel]
     others: Sequence[Way]
-
-    def write_others(self) -> Iterator[tuple[str, list[TileKernel]]]:
-        """The kernels of the other ways, as far as they can be written."""
-        for way in self.others:
-            with suppress(Unsupported):
-                yield way.name, way.write()
 
 
 def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
@@ -97,10 +102,9 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
 
 def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
     plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, place.decodes)
-    tiles = order_tiles(plan.spread, plan.many, place.target)[:MOST_TILES]
-    return [
+    ways = [
         Way(
-            f"tiles of {rows} x {subgroups * COLUMNS}",
+            _tiles_of(rows, subgroups),
             partial(
                 write_turned_product,
                 replace(plan, rows=rows, subgroups=subgroups),
@@ -108,20 +112,59 @@ def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
                 place.target,
             ),
         )
-        for rows, subgroups in tiles
+        for rows, subgroups in order_tiles(plan.spread, plan.many, place.target)[:MOST_TILES]
     ]
+    with suppress(Unsupported):
+        ways += _cores_in_parts(plan, place)
+    return ways
+
+
+def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
+    if plan.laid[1] or (plan.laid[0] and plan.row_key not in place.fixed):
+        return []
+    group, tensors = replace(plan.found.group, ends=()), lay_sums(plan.found.group, place.tensors)
+    alone = find_core_product(group, tensors, place.real, place.target, place.rounds, place.decodes)
+    step = 2 * STEP // BYTES[plan.row_factor.element]
+    counts = part_counts(plan.found.extents[plan.sum], plan.groups, step, place.target.multiprocessors)
+    ways = []
+    for count in counts:
+        rows, subgroups = order_tiles(alone.spread, count * alone.many, place.target)[0]
+        cut = cut_core(replace(alone, rows=rows, subgroups=subgroups), count)
+        name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
+        ways.append(Way(name, partial(write_core_product, cut, tensors), count))
+    return ways
+
+
+def _tiles_of(rows: int, subgroups: int) -> str:
+    return f"tiles of {rows} x {subgroups * COLUMNS}"
 
 
 def _windows(group: ProductGroup, place: ProductPlace) -> list[Way]:
     plan = find_windows(group, place.tensors, place.real, place.target, place.fixed)
     extents = plan.found.extents[plan.row], plan.columns
-    return [
+    ways = [
         Way(
-            f"tiles of {rows} x {subgroups * COLUMNS}",
+            _tiles_of(rows, subgroups),
             partial(write_windows, replace(plan, rows=rows, subgroups=subgroups), place.tensors),
         )
         for rows, subgroups in order_tiles(extents, 1, place.target)[:MOST_TILES]
     ]
+    with suppress(Unsupported):
+        ways += _windows_in_parts(plan, place)
+    return ways
+
+
+def _windows_in_parts(plan: WindowProduct, place: ProductPlace) -> list[Way]:
+    group, tensors = replace(plan.found.group, ends=()), lay_sums(plan.found.group, place.tensors)
+    alone = find_windows(group, tensors, place.real, place.target, place.fixed)
+    extents = alone.found.extents[alone.row], alone.columns
+    ways = []
+    for count in part_counts(alone.depth, prod(plan.tiles), STEP, place.target.multiprocessors):
+        rows, subgroups = order_tiles(extents, count, place.target)[0]
+        cut = cut_windows(replace(alone, rows=rows, subgroups=subgroups), count)
+        name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
+        ways.append(Way(name, partial(write_windows, cut, tensors), count))
+    return ways
 
 
 def _codes(group: ProductGroup, place: ProductPlace) -> list[Way]:
