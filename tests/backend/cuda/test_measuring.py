@@ -17,9 +17,12 @@ from lamella.backend.cuda.arrays import DeviceArray
 from lamella.backend.cuda.measuring import DIFFERS, DeviceMeasurer
 from lamella.base.errors import Unsupported
 from lamella.kernels.candidates import Candidate, Problem
+from lamella.kernels.rewrite import rewrite
 from lamella.kernels.target import find_target
-from lamella.lang.tensor.nodes import Arith, Program
+from lamella.lang.tensor.nodes import Constant, Program, Region, Scalar
 from tests.bridge.test_product_ways import CASES, prepared, problems_of
+
+REAL = Scalar("f32")
 
 
 class HostMemory:
@@ -128,21 +131,21 @@ def test_a_way_with_other_numbers_is_dropped(measurer: DeviceMeasurer, tmp_path:
 
 
 def _spoiled(way: Candidate) -> Candidate:
-    """A way whose text adds where it should multiply."""
-    text = way.functions[-1]
+    """A way whose sums begin with a number."""
 
-    def change(region: Any) -> Any:
-        statements = []
-        for item in region.statements:
-            node = item.instruction
-            if isinstance(node, Arith) and node.function == "mul" and str(node.type) != "index":
-                node = replace(node, function="add") if "f32" in repr(node.type) else node
-            body = getattr(node, "body", None)
-            node = replace(node, body=change(body)) if body is not None else node
-            statements.append(replace(item, instruction=node))
+    def change(region: Region, _: bool) -> Region:
+        statements = [
+            replace(item, instruction=replace(node, value=100.0))
+            if isinstance(node := item.instruction, Constant) and node.value == 0.0 and node.type == REAL
+            else item
+            for item in region.statements
+        ]
         return replace(region, statements=tuple(statements))
 
-    return replace(way, functions=(*way.functions[:-1], replace(text, body=change(text.body))))
+    last = way.functions[-1]
+    spoiled = replace(last, body=rewrite(last.body, change))
+    assert spoiled != last
+    return replace(way, functions=(*way.functions[:-1], spoiled))
 
 
 def test_a_way_that_cannot_run_is_told(

@@ -42,7 +42,7 @@ from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import (
     enter_thread,
     fetch_matrix,
-    find_unchanging,
+    find_early,
     let_next_start,
     wait_before,
     wait_for_kernel,
@@ -552,7 +552,7 @@ def _emit_thread(
         let_next_start(context)
         if plan is None:
             fetch_matrix(context, function)
-            context.waits = find_unchanging(function)
+            context.waits = find_early(function)
         else:
             wait_for_kernel(context)
     if plan is not None:

@@ -349,10 +349,10 @@ class CudaList:
         return _DeviceLaunch(code.kernels[made.address], slots, launch.groups)
 
     def _record(self, first: int, end: int) -> None:
-        for item in self._launches[first:end]:
-            self._launch(item)
+        for number, item in enumerate(self._launches[first:end]):
+            self._launch(item, number == 0)
 
-    def _launch(self, item: _DeviceLaunch) -> None:
+    def _launch(self, item: _DeviceLaunch, is_first: bool = False) -> None:
         if item.library is not None:
             item.library.launch(self._stream)
         elif item.kernel is None:
@@ -360,7 +360,7 @@ class CudaList:
             if size:
                 call("cuMemsetD8Async", address, 0, size, self._stream.handle)
         elif self._table is not None and item.groups:
-            item.kernel.launch(self._stream, self._table.address + item.place, item.groups)
+            item.kernel.launch(self._stream, self._table.address + item.place, item.groups, is_first)
 
     def _run_timed(self, times: list[LaunchTime], first: int, end: int) -> None:
         """Run launch by launch with a moment between."""

@@ -124,8 +124,11 @@ class DeviceKernel:
         self._slots, self._groups = ctypes.c_uint64(), ctypes.c_uint64()
         self._arguments = (POINTER * 2)(ctypes.addressof(self._slots), ctypes.addressof(self._groups))
 
-    def launch(self, stream: Stream, slots: int, groups: int) -> None:
-        """Run so many work-groups; slots, and maps behind them, are at an address on the device."""
+    def launch(self, stream: Stream, slots: int, groups: int, is_first: bool = False) -> None:
+        """Run so many work-groups; slots, and maps behind them, are at an address on the device.
+
+        The first of a list starts when all before it has ended, whatever the kernel could do earlier.
+        """
         self._slots.value, self._groups.value = slots, groups
         cluster = 1 if self.pipeline is None else self.pipeline.cluster
         cluster = cluster if groups % cluster == 0 else 1
@@ -135,7 +138,7 @@ class DeviceKernel:
             else -(-groups // self._together)
         )
         given = [(CLUSTER, (cluster, 1, 1))] if cluster > 1 else []
-        given += [(EARLY, (1, 0, 0))] if self._is_early else []
+        given += [(EARLY, (1, 0, 0))] if self._is_early and not is_first else []
         listed = (_Attribute * 2)(*(_Attribute(key, 0, (ctypes.c_uint32 * 16)(*item)) for key, item in given))
         config = _Config(
             blocks,

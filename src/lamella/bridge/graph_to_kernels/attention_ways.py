@@ -8,6 +8,7 @@ from typing import TypeAlias
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.attention import Attention, write_attention
 from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
+from lamella.bridge.graph_to_kernels.split_attention import write_split_attention
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
 from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
@@ -55,4 +56,4 @@ def attention_ways(target: Target, narrow: bool) -> Sequence[WriteAttention]:
         return (_attention,)
     # Threads are many, and so are the scores: products of their own share them out better than lanes could.
     ways = (_whole_stream, _core_attention, write_stream_attention) if narrow else ()
-    return (_vector_attention, *ways)
+    return (write_split_attention, _vector_attention, *ways)

@@ -33,16 +33,14 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_roles,
     prepare_product,
 )
+from lamella.bridge.graph_to_kernels.vector_fronts import add_product, find_front
 from lamella.bridge.graph_to_kernels.vector_products import (
-    FIRST,
-    FULL,
     LANE,
     MOST_COLUMNS,
-    MOST_SUMS,
     PIECE,
-    UNROLLED,
     VectorProduct,
     VectorWriter,
+    count_rows,
     promise_pieces,
 )
 from lamella.kernels.build import Builder
@@ -118,7 +116,12 @@ class CodeProduct:
 
 
 def find_code_product(
-    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
+    group: ProductGroup,
+    tensors: Tensors,
+    real: Scalar,
+    target: Target,
+    constant: frozenset[Key],
+    narrow: bool = False,
 ) -> CodeProduct:
     """How subgroups compute a product of codes that never change with few vectors; Unsupported says why not."""
     if not target.has_threads:
@@ -133,22 +136,36 @@ def find_code_product(
     if source.element not in CODES or key not in constant or columns > MOST_COLUMNS:
         raise Unsupported("it has no codes that never change, or many columns")
     vectors = _along_sum(found.factors[not flipped], roles, found.extents)
-    weave = _find_weave(vectors, roles, found.extents, tensors[key].element == I4)
+    front = find_front(found, roles.sums, narrow)
+    if front is not None:
+        front = front.along(lambda item: _counting_whole(item, roles, found.extents))
+    read = [vectors] if front is None else front.along_sum(WOVEN)
+    weave = _find_weave(read, roles, found.extents, tensors[key].element == I4)
     along = tuple(item for item in found.scales if item.access.loops() & set(roles.sums))
-    rows = _count_rows(roles, found.extents, columns, target)
-    woven = _lay(source, (*roles.batch, roles.row), found.extents, weave)
+    rows = count_rows(group, roles, found.extents, target)
+    laid = {**found.extents, roles.row: found.extents[roles.row] * group.parts}
+    woven = _lay(source, (*roles.batch, roles.row), laid, weave)
     rest = tuple(item for item in found.scales if item not in along)
     plan = VectorProduct(
         replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], woven, key,
-        vectors, found.keys[not flipped], PIECE, rows, True,
+        vectors, found.keys[not flipped], PIECE, rows, True, front,
     )  # fmt: skip
     return CodeProduct(plan, source, weave, along)
 
 
-def _count_rows(roles: Roles, extents: Mapping[str, int], columns: int, target: Target) -> int:
-    many = prod(extents[name] for name in (*roles.batch, roles.row))
-    wanted = -(-many // (FULL * max(1, target.multiprocessors)))
-    return max(1, min(wanted, MOST_SUMS // columns, extents[roles.row]))
+def _counting_whole(access: Access, roles: Roles, extents: Mapping[str, int]) -> Access:
+    """An access in which one loop counts the whole sum, where it is made of two."""
+    *outer, inner = roles.sums
+    axes = []
+    for axis in access.axes:
+        step = axis.index.coefficient(inner)
+        if any(axis.index.coefficient(name) != step * extents[inner] for name in outer):
+            raise Unsupported("what stands before its vectors does not lie along the sum")
+        rest = axis.index.without(inner)
+        for name in outer:
+            rest = rest.without(name)
+        axes.append(replace(axis, index=rest + Affine(0, ((WOVEN, step),) if step else ())))
+    return replace(access, axes=tuple(axes))
 
 
 def _along_sum(access: Access, roles: Roles, extents: Mapping[str, int]) -> Access:
@@ -171,15 +188,17 @@ def _along_sum(access: Access, roles: Roles, extents: Mapping[str, int]) -> Acce
     return replace(access, axes=(*others, last))
 
 
-def _find_weave(vectors: Access, roles: Roles, extents: Mapping[str, int], short: bool) -> Weave:
+def _find_weave(vectors: Sequence[Access], roles: Roles, extents: Mapping[str, int], short: bool) -> Weave:
     if len(roles.sums) > 2 or any(name not in extents for name in roles.sums):
         raise Unsupported("its sum is made of several loops")
     length = prod(extents[name] for name in roles.sums)
     group = extents[roles.sums[-1]]
-    *others, last = vectors.axes
-    if last.size != length:
-        raise Unsupported("its vectors are longer than the sum")
-    unit = gcd(PIECE // BYTES[vectors.element], group, *(axis.stride for axis in others))
+    unit = group
+    for access in vectors:
+        *others, last = access.axes
+        if last.size != length or last.stride != 1 or any(axis.index.coefficient(WOVEN) for axis in others):
+            raise Unsupported("its vectors are longer than the sum, or do not lie along it")
+        unit = gcd(unit, PIECE // BYTES[access.element], *(axis.stride for axis in others))
     if unit < 4:
         raise Unsupported("its vectors are read element by element")
     return Weave(PIECE * (2 if short else 1), unit, length, roles.sums, group)
@@ -209,7 +228,7 @@ def _write_weave(plan: CodeProduct) -> TileKernel:
     target = parameters.add(PACKED, vector.matrix)
     source = parameters.add(vector.matrix_key, plan.source)
     builder = parameters.builder()
-    extents, outer = vector.found.extents, (*vector.outer, vector.row)
+    extents, outer = vector.laid, (*vector.outer, vector.row)
     values = split_group(builder, outer, extents)
     with builder.foreach([builder.constant(weave.blocks * WARP * PIECE)]) as (region, (byte,)):
         found = [
@@ -289,7 +308,7 @@ class CodeWriter(VectorWriter):
         """The kernel whose codes and vectors begin where 16 bytes of them can be read at once."""
         matrix, vectors = sides
         promised = promise_pieces(kernel, [matrix], PIECE // BYTES[matrix.element])
-        promised = promise_pieces(promised, [vectors], self.weave.unit)
+        promised = promise_pieces(promised, self.read_along(vectors, WOVEN), self.weave.unit)
         return replace(promised, attributes=group_sizes(1))
 
     def add_scales(self) -> None:
@@ -303,14 +322,9 @@ class CodeWriter(VectorWriter):
         """The sums of each work-item, added up."""
         weave, real = self.weave, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        sums = [builder.constant(0.0, real)] * len(places)
+        sums = [builder.constant(0.0, real)] * self.count_sums(places)
         whole = weave.length // weave.width
-        first = min(whole, max(1, FIRST // self.plan.rows))
-        most = max(1, UNROLLED // self.plan.rows)
-        at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
-        for begin, end, unrolled in ((0, first, first), (first, whole, at_once)):
-            if begin == end:
-                continue
+        for begin, end, unrolled in self.turns(whole, PIECE):
             attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
             bounds = builder.constant(begin), builder.constant(end), None
             with builder.loop(*bounds, [(value, real) for value in sums], attributes) as loop:
@@ -401,22 +415,20 @@ class CodeWriter(VectorWriter):
     ) -> list[Value]:
         """What a unit adds to each sum; what several of them read is loaded once."""
         weave, real, found = self.weave, self.plan.real, list(sums)
-        loaded: dict[tuple[Value, ...], list[Value]] = {}
+        steps = [
+            {WOVEN: builder.arith("add", position, builder.constant(step)) if step else position}
+            for step in range(weave.unit)
+        ]
+        loaded = self.vectors(builder, vectors, steps, places, found)
         scales: dict[tuple[Value, ...], Value] = {}
         sum_place = weave.places(builder, position) if self.groups else {}
         for number, place in enumerate(places):
-            key = tuple(place[name] for name in sorted(vectors.loops() - {WOVEN}))
-            if key not in loaded:
-                loaded[key] = []
-                for step in range(weave.unit):
-                    here = builder.arith("add", position, builder.constant(step)) if step else position
-                    loaded[key].append(self.load(builder, vectors, {**place, WOVEN: here}))
-            pairs = list(zip(numbers[number], loaded[key], strict=True))
+            pairs = list(zip(numbers[number], loaded[number % len(loaded)], strict=True))
             total = found[number]
             if self.groups:
                 total = builder.arith("mul", *pairs.pop(0), type_=real)
             for pair in pairs:
-                total = builder.arith("add", total, builder.arith("mul", *pair, type_=real), type_=real)
+                total = add_product(builder, *pair, total, real)
             for access in self.groups:
                 own = (access.memref, *(place[name] for name in sorted(access.loops() - set(weave.loops))))
                 if own not in scales:

@@ -31,6 +31,7 @@ from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
+from lamella.bridge.graph_to_kernels.split_attention import SPLIT
 from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
 from lamella.bridge.graph_to_kernels.sum_parts import add_parts, lay_sums
@@ -45,6 +46,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
+from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_front
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Candidate, Choose, Problem
@@ -114,6 +116,8 @@ class GroupWriter:
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
             return tuple(self.calls)
+        if self.target.has_threads:
+            self.stages = keep_factors(self.stages, self.place.fixed)
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
@@ -163,6 +167,12 @@ class GroupWriter:
 
     def _take(self, stages: Sequence[Contraction]) -> int:
         """Write a kernel for the first stages; gives how many those are."""
+        front, place = split_front(stages, self._is_needed) if self.target.has_threads else ((), 0)
+        if place:
+            with suppress(Unsupported):
+                count = _count_ends(stages[place:])
+                self._add_product(stages[place : place + count], stages[place + count :], front)
+                return place + count
         if is_contraction(stages[0]):
             for count in (_count_ends(stages), 1):
                 try:
@@ -198,14 +208,24 @@ class GroupWriter:
         if counted >= {loop.index for loop in stage.loops}:
             raise Unsupported("a sum over nothing is no reduction of a row")
 
-    def _add_product(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
+    def _is_needed(self, tensor: str, inside: Sequence[Contraction]) -> bool:
+        """Whether a tensor leaves the group, or is read by other stages than some."""
+        others = [item for item in self.stages.contractions if not any(item is one for one in inside)]
+        return tensor in {*self.stages.outputs, *_read(others)}
+
+    def _add_product(
+        self,
+        stages: Sequence[Contraction],
+        rest: Sequence[Contraction],
+        front: tuple[Contraction, ...] = (),
+    ) -> None:
         hidden = stages[0].targets[0].tensor
         if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
             raise Unsupported("the sum itself is needed")
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
-        group = ProductGroup(stages[0], tuple(stages[1:]))
+        group = ProductGroup(stages[0], tuple(stages[1:]), front)
         try:
             self._add_winograd(group, fixed)
         except Unsupported:
@@ -271,7 +291,8 @@ class GroupWriter:
                     else self._as_candidate(way.name, own)
                 )
         with suppress(Unsupported):
-            yield self._by_library(group, rest)
+            if not group.front:
+                yield self._by_library(group, rest)
 
     def _in_parts(
         self, way: Way, kernels: Iterable[TileKernel], group: ProductGroup, rest: Sequence[Contraction]
@@ -422,7 +443,7 @@ class GroupWriter:
         shape = tuple(size or 0 for size in type_.shape)
         strides = tuple(stride or 0 for stride in type_.stride)
         name, item = self.operands.get(tensor, (f".{tensor.lstrip('.')}", None))
-        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD, DECODED[0]))
+        own = tensor.startswith((PACKED[0], SCALE, WINOGRAD, DECODED[0], SPLIT))
         if own:
             # Each product of a group has a factor of its own to pack.
             name = f"{tensor}.{self.products}"

@@ -35,6 +35,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_tiles,
 )
 from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
+from lamella.bridge.graph_to_kernels.vector_parts import split_parts
 from lamella.bridge.graph_to_kernels.vector_products import (
     MOST_SUMS,
     UNROLLED,
@@ -92,12 +93,31 @@ class WrittenProduct:
 
 def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     """The kernels of a product, by the first kind that suits; Unsupported says why none does."""
+    try:
+        first, *others = _joined(group, place)
+        return WrittenProduct(first.name, first.write(), others)
+    except Unsupported:
+        if group.front:
+            raise
     for find in (_cores, _windows, _codes, _vectors, _mixture, _tiles):
         with suppress(Unsupported):
             first, *others = find(group, place)
             return WrittenProduct(first.name, first.write(), others)
     lanes = find_lane_product(group, place.tensors, place.real, place.fixed)
     return WrittenProduct("lanes", write_lane_product(lanes, place.tensors), ())
+
+
+def _joined(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    """Products with few vectors that are scaled before, or parts of whose rows are joined."""
+    if not place.target.has_threads:
+        raise Unsupported("work-items are lanes")
+    group, views = split_parts(group, place.tensors)
+    if group.parts == 1 and not group.front:
+        raise Unsupported("nothing is joined")
+    place = replace(place, tensors=views)
+    with suppress(Unsupported):
+        return _codes(group, place, place.decodes)
+    return _vectors(group, place, place.decodes)
 
 
 def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
@@ -167,8 +187,8 @@ def _windows_in_parts(plan: WindowProduct, place: ProductPlace) -> list[Way]:
     return ways
 
 
-def _codes(group: ProductGroup, place: ProductPlace) -> list[Way]:
-    plan = find_code_product(group, place.tensors, place.real, place.target, place.fixed)
+def _codes(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+    plan = find_code_product(group, place.tensors, place.real, place.target, place.fixed, narrow)
     return [
         Way(
             f"{_count(rows, 'row')} of codes",
@@ -178,8 +198,8 @@ def _codes(group: ProductGroup, place: ProductPlace) -> list[Way]:
     ]
 
 
-def _vectors(group: ProductGroup, place: ProductPlace) -> list[Way]:
-    plan = find_vector_product(group, place.tensors, place.real, place.target, place.fixed)
+def _vectors(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+    plan = find_vector_product(group, place.tensors, place.real, place.target, place.fixed, narrow)
     return [
         Way(
             f"{_count(rows, 'row')}, {pieces} pieces",
@@ -192,7 +212,7 @@ def _vectors(group: ProductGroup, place: ProductPlace) -> list[Way]:
 
 def _row_counts(plan: VectorProduct) -> list[int]:
     """Rows that a subgroup may have, those of the plan first."""
-    columns = plan.column_count
+    columns = plan.column_count * plan.parts
     fitting = [rows for rows in (1, 2, 4) if rows * columns <= max(MOST_SUMS, columns)]
     most = plan.found.extents[plan.row]
     return list(dict.fromkeys([plan.rows, *(rows for rows in fitting if rows <= most)]))

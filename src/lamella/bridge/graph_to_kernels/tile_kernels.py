@@ -26,6 +26,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     Scale,
     TiledProduct,
+    key_of,
     walk_terms,
 )
 from lamella.kernels.build import Builder
@@ -683,6 +684,8 @@ class EndWriter(TermWriter):
     accesses: Mapping[int, Access] = field(default_factory=dict)
     loops: Mapping[str, Value] = field(default_factory=dict)
     sum: tuple[str, Value] = ("", Value(""))
+    known: Mapping[tuple[str, int | None], Value] = field(default_factory=dict)
+    """Tensors whose element is a value too."""
     row: str = ""
     """The loop of the rows where a tile has more of them than there are."""
     end: int = 0
@@ -702,6 +705,8 @@ class EndWriter(TermWriter):
 
     def load(self, element: Element) -> Value:
         """The element of a tensor, or of the sum."""
+        if (known := self.known.get(key_of(element))) is not None:
+            return known
         if element.tensor == self.sum[0]:
             return self.sum[1]
         end = (self.row, self.end) if self.row else ("", None)

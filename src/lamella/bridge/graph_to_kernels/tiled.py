@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from lamella.base.affine import Affine
+from lamella.base.affine import Affine, weighted_sum
 from lamella.base.dtype import I4, Kind
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
@@ -87,6 +87,10 @@ class ProductGroup:
     product: Contraction
     ends: tuple[Contraction, ...] = ()
     """`z = f(y, …)`, one for each output; none where the target itself leaves."""
+    front: tuple[Contraction, ...] = ()
+    """`s += g(x, …)`, then `v = f(x, s, …)`, which one of the factors is: what its kernel computes on the way."""
+    parts: int = 1
+    """Parts of its rows that ends read together, as items of the target: `y[i]` is then that of every part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +273,8 @@ class PreparedProduct:
     extents: Mapping[str, int]
     numbers: tuple[tuple[float, ...], tuple[float, ...]]
     """For each factor the table in which its codes are looked up, where they are."""
+    front: tuple[End, ...] = ()
+    """What stands before a factor, in the loops of the product."""
 
     @property
     def outputs(self) -> list[Access]:
@@ -292,8 +298,9 @@ def prepare_product(
     ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
     if not ends:
         ends = [_itself(group.product, sum_, extents, tensors)]
-    accesses = {key: access for item in ends for key, access in item.accesses.items()}
-    fixed = frozenset(name for item in ends for name in _numbers(item))
+    front = _find_front(group, parts, places, digits, tensors)
+    accesses = {key: access for item in (*ends, *front) for key, access in item.accesses.items()}
+    fixed = frozenset(name for item in (*ends, *front) for name in _numbers(item))
     if len(parts) > 2:
         # A scale for some elements along a sum has made two loops of it.
         factors = [split_axes(item, extents) for item in factors]
@@ -305,7 +312,7 @@ def prepare_product(
     keys = [key_of(item) for item in parts]
     scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
     return PreparedProduct(
-        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, front
     )
 
 
@@ -487,6 +494,55 @@ def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors:
     others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
     return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
+
+
+def _find_front(
+    group: ProductGroup,
+    factors: Sequence[Element],
+    places: Sequence[Form],
+    digits: Mapping[str, Form],
+    tensors: Tensors,
+) -> tuple[End, ...]:
+    """What stands before a factor, its loops in those of the product: sums, then the map that makes the factor."""
+    if not group.front:
+        return ()
+    *sums, map_ = group.front
+    made, extents = map_.targets[0].tensor, extents_of(group.product)
+    factor = next(item for item in factors if item.tensor == made)
+    last = find_end(map_, made, [place_of(item, digits, extents) for item in factor.indices], tensors)
+    kept = {name for place in places for name in place.symbols}
+    steps = {name: extent for name, extent in _split_extents(extents, digits).items() if name not in kept}
+    return (*(_find_front_sum(item, last, steps, tensors) for item in sums), last)
+
+
+def _find_front_sum(formula: Contraction, front: End, steps: Mapping[str, int], tensors: Tensors) -> End:
+    """A sum along the rows of a factor that is made with it; `steps` are the extents of the loops of the product's sum.
+
+    Where it reads what the factor is made of, it does so at the same place.
+    """
+    own, (target, *others) = extents_of(formula), formula.targets
+    if formula.sign != "+=" or formula.condition is not None or others:
+        raise Unsupported("what stands before it is no plain sum")
+    read = [item for item in walk_terms(formula) if isinstance(item, Element) and item is not target]
+    pairs = []
+    for mine in (target, *read):
+        for element in meeting(front.formula, mine.tensor):
+            forms = [place_of(index, {}, front.extents) for index in element.indices]
+            pairs.append((mine, [_in_loops(form, front.loops) for form in forms]))
+    loops = meet(pairs, own)
+    summed = [name for name in own if name in loops and not loops[name].symbols.isdisjoint(steps)]
+    long = {name for name, extent in steps.items() if extent > 1}
+    if len(loops) < len(own) or len(summed) != 1 or loops[summed[0]].symbols != long:
+        raise Unsupported("a sum before it is not over the rows of its factor")
+    if find_digits(loops[summed[0]], steps, own[summed[0]]) is None:
+        raise Unsupported("a sum before it is not over whole rows of its factor")
+    accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in read}
+    return End(formula, own, loops, accesses, {id(item): key_of(item) for item in read})
+
+
+def _in_loops(form: Form, loops: Mapping[str, Form]) -> Form:
+    """A form over the loops of a formula in those that they stand for."""
+    return weighted_sum(form.constant, ((loops[name], factor) for name, factor in form.terms))
 
 
 def _itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> End:

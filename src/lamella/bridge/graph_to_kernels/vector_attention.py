@@ -48,8 +48,11 @@ MOST_QUERIES = 8
 """Queries of a work-group, which each subgroup keeps in registers."""
 MOST_KEYS = 1024
 """Keys above which one work-group for each head is too few of them."""
-AT_ONCE, MOST_AT_ONCE = 8, 12
-"""Keys of a subgroup whose vectors are under way at once, and how many may be where that is all of them."""
+AT_ONCE, MOST_FIRST = 8, 12
+"""Keys of a subgroup whose vectors are under way at once, and how many of them it begins with.
+
+Where its first keys lie depends on nothing that a run tells, so that they can be loaded before anything else.
+"""
 MOST_WHOLE = 512
 """Keys up to which what is done to a row is written out, so that a work-item waits for nothing between its keys."""
 TOGETHER = {"+=": "add", ">=": "max", "<=": "min"}
@@ -65,20 +68,22 @@ def write_vector_attention(
         raise Unsupported("work-items are lanes")
     roles = find_attention_roles(attention, tensors, real, target, MOST_QUERIES)
     roles = replace(roles, rows=roles.extents[roles.query])
-    _verify(roles)
+    verify_vectors(roles)
+    if roles.extents[roles.key] > MOST_KEYS:
+        raise Unsupported("it has many keys")
     room = roles.rows * (roles.extents[roles.key] + SUBGROUPS * roles.extents[roles.width] + 2 * WARP)
     if 4 * room > target.local_bytes:
         raise Unsupported("its scores do not fit into local memory")
     return _VectorAttentionWriter(roles, tensors).write()
 
 
-def _verify(roles: AttentionRoles) -> None:
+def verify_vectors(roles: AttentionRoles) -> None:
     """Refuse what a subgroup does not go along."""
     if any(map(is_open, roles.extents.values())) or len(roles.depth) != 1 or roles.real.name != "f32":
         raise Unsupported("its extents are open, or its scores sums over several loops")
     depth, width = roles.extents[roles.depth[0]], roles.extents[roles.width]
-    if roles.rows > MOST_QUERIES or roles.extents[roles.key] > MOST_KEYS or depth % WARP or width % WARP:
-        raise Unsupported("it has many queries or keys, or its vectors are no multiples of a subgroup")
+    if roles.rows > MOST_QUERIES or depth % WARP or width % WARP:
+        raise Unsupported("it has many queries, or its vectors are no multiples of a subgroup")
     if any(key[0] in roles.places for key in roles.keys):
         raise Unsupported("it reads what it makes")
     along = [(roles.query_access, roles.depth[0]), (roles.key_access, roles.depth[0])]
@@ -86,7 +91,7 @@ def _verify(roles: AttentionRoles) -> None:
         raise Unsupported("its vectors do not lie along their dimension")
 
 
-def _together(access: Access, each: int) -> int:
+def pieces_at_once(access: Access, each: int) -> int:
     """Elements of a vector that a work-item reads at once: they begin at multiples of their number."""
     *others, _ = access.axes
     return gcd(PIECE // BYTES[access.element], each, *(axis.stride for axis in others))
@@ -102,7 +107,7 @@ class _VectorAttentionWriter(AttentionWriter):
     """The number behind the last key that counts."""
     last: Value = Value("")
     ahead: list[list[Value]] = field(default_factory=list)
-    """The values that are loaded before the weights are known: those of all keys of a subgroup, or none."""
+    """The values that are loaded before the weights are known: those of the first keys of a subgroup."""
 
     @property
     def keys(self) -> int:
@@ -110,10 +115,14 @@ class _VectorAttentionWriter(AttentionWriter):
         return self.roles.extents[self.roles.key]
 
     @property
-    def at_once(self) -> int:
-        """Keys of a subgroup whose vectors are under way at once."""
-        each = -(-self.keys // SUBGROUPS)
-        return each if each <= MOST_AT_ONCE else AT_ONCE
+    def begun(self) -> int:
+        """Keys that a subgroup begins with."""
+        return min(-(-self.keys // SUBGROUPS), MOST_FIRST)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are more keys than those that subgroups begin with."""
+        return self.begun * SUBGROUPS < self.keys
 
     @property
     def _query(self) -> Form:
@@ -145,8 +154,8 @@ class _VectorAttentionWriter(AttentionWriter):
             self.subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)
             self._find_end(region, values)
             self._score(region, values, sides[0], sides[1])
-            if self.at_once * SUBGROUPS >= self.keys:
-                self.ahead = self._load_vectors(region, values, (sides[2], roles.width), self.subgroup)
+            first = self._first_keys(region)
+            self.ahead = self._load_vectors(region, values, (sides[2], roles.width), first)
             region.put(Barrier(on_local=True))
             with region.condition(region.compare("lt", self.subgroup, region.constant(roles.rows))) as inner:
                 here = {**values, QUERY: self.subgroup, roles.query: self.subgroup}
@@ -160,7 +169,7 @@ class _VectorAttentionWriter(AttentionWriter):
         groups = prod(roles.extents[name] for name in roles.outer)
         kernel = self.parameters.close(builder, groups)
         for side, loop in zip(sides, (roles.depth[0], roles.depth[0], roles.width), strict=True):
-            kernel = promise_pieces(kernel, [side], _together(side, roles.extents[loop] // WARP))
+            kernel = promise_pieces(kernel, [side], pieces_at_once(side, roles.extents[loop] // WARP))
         return replace(kernel, attributes=group_sizes(SUBGROUPS))
 
     def _find_end(self, builder: Builder, values: Mapping[str, Value]) -> None:
@@ -185,21 +194,39 @@ class _VectorAttentionWriter(AttentionWriter):
         value = builder.load(access.memref, access.places(builder, values), Scalar(access.element))
         return value if access.element == "f32" else builder.cast(value, self.roles.real)
 
+    def _first_keys(self, builder: Builder) -> list[Value]:
+        """The keys that a subgroup begins with; those that are not there are the last one again."""
+        keys = []
+        for step in range(self.begun):
+            key = builder.arith("add", self.subgroup, builder.constant(step * SUBGROUPS))
+            is_cut = (step + 1) * SUBGROUPS > self.keys
+            keys.append(builder.arith("min", key, builder.constant(self.keys - 1)) if is_cut else key)
+        return keys
+
     def _keys_at_once(self, builder: Builder, first: Value) -> list[Value]:
-        """The keys of one trip of a subgroup; those behind the last are the last one again."""
-        steps = [builder.constant(step * SUBGROUPS) for step in range(self.at_once)]
+        """The keys of a later trip of a subgroup; those behind the last that counts are that one again."""
+        steps = [builder.constant(step * SUBGROUPS) for step in range(AT_ONCE)]
         keys = [builder.arith("add", first, step) if number else first for number, step in enumerate(steps)]
         return [builder.arith("min", key, self.last) for key in keys]
 
+    def _more_keys(self, builder: Builder) -> tuple[Value, Value, Value]:
+        """The loop over the keys behind those that a subgroup begins with."""
+        first = builder.arith("add", self.subgroup, builder.constant(self.begun * SUBGROUPS))
+        return first, self.end, builder.constant(AT_ONCE * SUBGROUPS)
+
     def _load_vectors(
-        self, builder: Builder, values: Mapping[str, Value], source: tuple[Access, str], first: Value
+        self,
+        builder: Builder,
+        values: Mapping[str, Value],
+        source: tuple[Access, str],
+        keys: Sequence[Value],
     ) -> list[list[Value]]:
         """What a work-item has of the vectors of one trip: all loads are under way at once."""
         access, along = source
         places = self._pieces(builder, self.roles.extents[along])
         return [
             [self._load(builder, access, {**values, self.roles.key: key, along: place}) for place in places]
-            for key in self._keys_at_once(builder, first)
+            for key in keys
         ]
 
     def _score(self, builder: Builder, values: Mapping[str, Value], queries: Access, keys: Access) -> None:
@@ -212,24 +239,23 @@ class _VectorAttentionWriter(AttentionWriter):
             ]
             for query in range(roles.rows)
         ]
-        if self.at_once * SUBGROUPS >= self.keys:
-            self._score_trip(builder, values, (keys, name), self.subgroup, own)
-            return
-        step = builder.constant(self.at_once * SUBGROUPS)
-        with builder.loop(self.subgroup, self.end, step) as loop:
-            self._score_trip(loop.body, values, (keys, name), loop.variable, own)
+        self._score_trip(builder, values, (keys, name), self._first_keys(builder), own)
+        if self.has_more:
+            with builder.loop(*self._more_keys(builder)) as loop:
+                numbers = self._keys_at_once(loop.body, loop.variable)
+                self._score_trip(loop.body, values, (keys, name), numbers, own)
 
     def _score_trip(
         self,
         builder: Builder,
         values: Mapping[str, Value],
         source: tuple[Access, str],
-        first: Value,
+        numbers: Sequence[Value],
         queries: Sequence[Sequence[Value]],
     ) -> None:
         """The scores of some keys; work-item q stores those of query q."""
         roles, real = self.roles, self.roles.real
-        loaded = self._load_vectors(builder, values, source, first)
+        loaded = self._load_vectors(builder, values, source, numbers)
         found = []
         for vector in loaded:
             totals = [self._dot(builder, vector, query) for query in queries]
@@ -238,7 +264,6 @@ class _VectorAttentionWriter(AttentionWriter):
                 mine = builder.compare("eq", self.lane, builder.constant(number))
                 total = builder.arith("select", mine, other, total, type_=real)
             found.append(total)
-        numbers = self._keys_at_once(builder, first)
         scores = self.locals[roles.attention.scores.targets[0].tensor]
         with builder.condition(builder.compare("lt", self.lane, builder.constant(roles.rows))) as inner:
             for key, total in zip(numbers, found, strict=True):
@@ -372,29 +397,33 @@ class _VectorAttentionWriter(AttentionWriter):
         roles, real = self.roles, self.roles.real
         places = self._pieces(builder, roles.extents[roles.width])
         sums = [builder.constant(0.0, real)] * (roles.rows * len(places))
-        if self.ahead:
-            sums = self._mix_trip(builder, self.ahead, self.subgroup, sums)
-        else:
-            step = builder.constant(self.at_once * SUBGROUPS)
+        sums = self._mix_trip(builder, self.ahead, self._first_keys(builder), self.subgroup, sums)
+        if self.has_more:
             carried = [(value, real) for value in sums]
-            with builder.loop(self.subgroup, self.end, step, carried) as loop:
-                along = (source, roles.width)
-                loaded = self._load_vectors(loop.body, values, along, loop.variable)
-                loop.body.give(*self._mix_trip(loop.body, loaded, loop.variable, loop.carried))
+            with builder.loop(*self._more_keys(builder), carried) as loop:
+                keys = self._keys_at_once(loop.body, loop.variable)
+                loaded = self._load_vectors(loop.body, values, (source, roles.width), keys)
+                loop.body.give(*self._mix_trip(loop.body, loaded, keys, loop.variable, loop.carried))
             sums = loop.results
         for number, total in enumerate(sums):
             query, place = divmod(number, len(places))
             builder.store(total, parts, [places[place], builder.constant(query), self.subgroup])
 
     def _mix_trip(
-        self, builder: Builder, loaded: Sequence[Sequence[Value]], first: Value, sums: Sequence[Value]
+        self,
+        builder: Builder,
+        loaded: Sequence[Sequence[Value]],
+        keys: Sequence[Value],
+        first: Value,
+        sums: Sequence[Value],
     ) -> list[Value]:
-        """The sums with the values of some keys; those behind the last count for nothing."""
+        """The sums with the values of some keys; those behind the last count for nothing, whatever lies there."""
         roles, real, found = self.roles, self.roles.real, list(sums)
         weights, zero = self.locals[roles.weights], builder.constant(0.0, self.roles.real)
-        for count, (key, vector) in enumerate(zip(self._keys_at_once(builder, first), loaded, strict=True)):
+        for count, (key, read) in enumerate(zip(keys, loaded, strict=True)):
             counted = builder.arith("add", first, builder.constant(count * SUBGROUPS))
             counts = builder.compare("lt", counted, self.end)
+            vector = [builder.arith("select", counts, value, zero, type_=real) for value in read]
             for query in range(roles.rows):
                 held = builder.load(weights, [builder.constant(query), key], real)
                 weight = builder.arith("select", counts, held, zero, type_=real)

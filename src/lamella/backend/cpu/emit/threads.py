@@ -88,12 +88,17 @@ def let_next_start(context: EmitContext) -> None:
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
 
 
-def find_unchanging(function: Function) -> frozenset[str]:
-    """The arrays of which a launch promises that no kernel writes them while the list of launches runs: weights."""
+def find_early(function: Function) -> frozenset[str]:
+    """The arrays of which a launch promises that what is read of them was there before the list began.
+
+    Those that are unchanging nobody writes while the list runs: weights. Of those that are settled no kernel before
+    this one writes anything, and this one reads nothing that counts where it writes: caches.
+    """
     return frozenset(
         item.value.name
         for item in function.parameters
-        if item.attributes is not None and item.attributes.find("unchanging") is True
+        if item.attributes is not None
+        and (item.attributes.find("unchanging") is True or item.attributes.find("settled") is True)
     )
 
 
@@ -127,7 +132,7 @@ def fetch_matrix(context: EmitContext, function: Function) -> None:
     name = max(sizes, key=sizes.__getitem__, default=None)
     if name is None or name in written or not least <= sizes[name] <= most:
         return
-    if name in find_unchanging(function) and not _is_read_in_loops(function, name):
+    if name in find_early(function) and not _is_read_in_loops(function, name):
         return  # registers hold it before the wait
     matrix = context.values[name]
     if not isinstance(matrix, MemrefValue) or sizes[name] < MOSTLY * sum(sizes.values()):

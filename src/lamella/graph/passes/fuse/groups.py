@@ -18,6 +18,7 @@ from lamella.graph.passes.fuse.kinds import Kind
 from lamella.graph.passes.fuse.legality import FUSIBLE, Candidate, GroupKind, Illegal, judge
 from lamella.graph.passes.fuse.machine import Machine
 from lamella.graph.passes.fuse.parts import Part
+from lamella.graph.passes.fuse.vectors import count_vectors
 from lamella.graph.rewrite import operands_of, results_of
 
 
@@ -102,6 +103,7 @@ class Grouping:
                 for item in self._by_worth(number):
                     self._join(number, item)
                 self._join_widened(number)
+                self._join_gate(number)
         if self.machine.joins_views:
             self._join_views()
 
@@ -122,6 +124,21 @@ class Grouping:
                 continue
             for item in self._by_worth(maker):
                 self._join(maker, item)
+
+    def _join_gate(self, number: int) -> None:
+        """Maps of several parts of a product with few vectors join it at once: each by itself would be read elsewhere."""
+        group = self.group_of[number]
+        if not self.machine.vectors or self.kinds.get(group) is not GroupKind.MAP:
+            return
+        found = [self._find_movers(name) for name in dict.fromkeys(self._operands(group))]
+        makers = {maker for _, maker in found if maker is not None and not self.part.static[maker]}
+        owners = {self.group_of[maker] for maker in makers} - {group}
+        if len(owners) == 1 and all(map(self._is_vector_product, owners)):
+            movers = [self.group_of[item] for items, maker in found if maker in makers for item in items]
+            self._try([*owners, *movers, group], self._operands(group)[0], number)
+
+    def _is_vector_product(self, group: int) -> bool:
+        return any(count_vectors(self.part, number, self.machine) for number in self.groups[group])
 
     def _join_picked(self, number: int) -> None:
         """What data pick from takes in what widens it: of a large tensor few elements are picked."""

@@ -3,6 +3,7 @@
 - *map*: chains of maps; what several steps need is computed again only where that costs less than a round trip;
 - *row*: reductions with the maps around them, where every step stays in its row: softmax, layer norm, RMS norm;
 - *contract*: one contraction with the maps that read its result element by element, and operands that are only spread;
+  of a matrix and few vectors also with the norm of these, and with maps of two or more parts of its rows (`vectors.py`);
 - *attention*: a contraction, a row group on its result, and a contraction over those rows;
 - *gradient*: the way back through an attention (`gradients.py`);
 - *strip*: groups with a contraction each, the second over windows of what the first makes, which a kernel computes
@@ -23,6 +24,7 @@ from lamella.graph.passes.fuse.gradients import PRODUCTS, SUMS, is_gradient
 from lamella.graph.passes.fuse.kinds import Kind, Read, Rows, is_identity
 from lamella.graph.passes.fuse.machine import Machine
 from lamella.graph.passes.fuse.parts import Part
+from lamella.graph.passes.fuse.vectors import count_vectors, is_fixed, reads_part
 from lamella.graph.rewrite import results_of
 
 MOST_MEMBERS = 64
@@ -115,10 +117,10 @@ def judge(group: Candidate, machine: Machine | None) -> GroupKind:
         _check_rows(group, reduces)
         return GroupKind.ROW
     if len(contracts) == 1 and not reduces:
-        _check_contraction(group, contracts[0])
+        _check_contraction(group, contracts[0], machine)
         return GroupKind.CONTRACT
     if len(contracts) == 1:
-        _check_row_prologue(group, contracts[0], reduces, wanted=machine is None)
+        _check_row_prologue(group, contracts[0], reduces, machine)
         return GroupKind.CONTRACT
     if len(contracts) == 2 and reduces:
         _check_attention(group, contracts, reduces)
@@ -266,28 +268,47 @@ def _ancestors(group: Candidate, number: int) -> set[int]:
 # --- contractions -------------------------------------------------------------------------------------------------
 
 
-def _check_contraction(group: Candidate, contract: int) -> None:
+def _check_contraction(group: Candidate, contract: int, machine: Machine | None) -> None:
     """A contraction, what spreads its operands, and maps of the elements of its result."""
     before = _ancestors(group, contract)
     _check_spread(group, before)
-    _check_epilogue(group, contract, before | {contract})
+    _check_epilogue(group, contract, before | {contract}, machine)
 
 
-def _check_row_prologue(group: Candidate, contract: int, reduces: Sequence[int], wanted: bool) -> None:
-    """A contraction over rows that are normalised as they are packed: only on request, they may be packed twice."""
+def _check_row_prologue(
+    group: Candidate, contract: int, reduces: Sequence[int], machine: Machine | None
+) -> None:
+    """A contraction over rows that are normalised as they are packed: they may be packed twice.
+
+    So only on request, or where they are few vectors that are read again for every row of a matrix anyway.
+    """
     before = _ancestors(group, contract)
     group.expect(before >= set(reduces), "a reduction follows a contraction")
-    group.expect(wanted, "the rows before it would be reduced again for every block of the contraction")
+    few = machine is not None and count_vectors(group.part, contract, machine) > 0
+    group.expect(
+        machine is None or few, "the rows before it would be reduced again for every block of the contraction"
+    )
+    group.expect(
+        not few or not any(map(group.is_visible, before)), "what stands before the contraction is read elsewhere"
+    )
     rows = group.part.facts[reduces[0]].rows
     if rows is None:
         raise Illegal("the reduction does not run over rows")
+    codes = {number for number in before & group.part.decoding if _is_fixed(group, number)}
+    _check_spread(group, codes)
     for maker, reader, read, _ in group.edges:
+        if maker in codes or reader in codes:
+            continue
         if reader in before:
             _check_in_row(group, maker, reader, read, rows)
         elif reader == contract:
             whole = read.reduced == rows.length and group.size(maker) == rows.full
             group.expect(whole and _stays_in_row(read, rows), "the contraction is not over the rows")
-    _check_epilogue(group, contract, before | {contract})
+    _check_epilogue(group, contract, before | {contract}, machine)
+
+
+def _is_fixed(group: Candidate, number: int) -> bool:
+    return all(is_fixed(group.part, item.name) for item in group.part.sources(number))
 
 
 def _check_spread(group: Candidate, before: Iterable[int]) -> None:
@@ -298,17 +319,26 @@ def _check_spread(group: Candidate, before: Iterable[int]) -> None:
         group.expect(moved, "it would be computed again for every block of the contraction")
 
 
-def _check_epilogue(group: Candidate, contract: int, done: set[int]) -> None:
+def _check_epilogue(group: Candidate, contract: int, done: set[int], machine: Machine | None) -> None:
     size = group.size(contract)
-    for number in group.members:
-        if number not in done:
-            group.expect(group.size(number) == size, "its iteration space is not that of the contraction")
-            group.expect(
-                group.part.facts[number].is_pointwise, "its elements are written by several formulas"
-            )
-    for _, reader, read, elements in group.edges:
-        if reader not in done:
-            group.expect(is_identity(read, elements, size), "it reads the result at another place")
+    after = [number for number in group.members if number not in done]
+    vectors = 0 if machine is None else count_vectors(group.part, contract, machine)
+    gated = vectors > 0 and any(group.size(number) < size for number in after)
+    wanted = min(map(group.size, after)) if gated else size
+    group.expect(
+        not gated or not group.is_visible(contract), "the contraction is read elsewhere, and in several parts here"
+    )
+    for number in after:
+        group.expect(group.size(number) == wanted, "its iteration space is not that of the contraction")
+        group.expect(group.part.facts[number].is_pointwise, "its elements are written by several formulas")
+    for maker, reader, read, elements in group.edges:
+        if reader in done:
+            continue
+        if gated and maker == contract:
+            fits = reads_part(read, size // vectors, wanted // vectors)
+        else:
+            fits = is_identity(read, elements, wanted)
+        group.expect(fits, "it reads the result at another place")
 
 
 def _check_attention(group: Candidate, contracts: Sequence[int], reduces: Sequence[int]) -> None:

@@ -22,6 +22,9 @@ class Machine:
     joins_views: bool = False
     """Whether what only moves elements is part of the kernel that reads them, wherever it can be."""
 
+    vectors: int = 0
+    """Vectors up to which a product reads its matrix row by row: what scales them, and joins its rows, is part of it."""
+
     joins_gradients: bool = False
     """Whether the way back through an attention is one group: its kernels make scores again and keep none."""
 
@@ -36,5 +39,5 @@ class Machine:
 
 
 DEFAULT_MACHINE = Machine()
-GPU = Machine(joins_views=True, joins_gradients=True)
+GPU = Machine(joins_views=True, vectors=7, joins_gradients=True)
 """A GPU: what a kernel costs that only moves elements is its launch."""

@@ -45,6 +45,7 @@ KINDS = {
     "streamed": BOOLEAN,
     "unchanging": BOOLEAN,
     "native": BOOLEAN,
+    "settled": BOOLEAN,
 }
 
 
@@ -57,7 +58,7 @@ class AttributeOwner:
 
 
 PROMISES = ("alignment", "shape_gcd", "stride_gcd")
-OWN_PROMISES = ("streamed", "unchanging")
+OWN_PROMISES = ("streamed", "unchanging", "settled")
 """Attributes of ours."""
 MEMORY = AttributeOwner("a parameter of this type", (*PROMISES, *OWN_PROMISES))
 SCALAR = AttributeOwner("a parameter of this type", ())

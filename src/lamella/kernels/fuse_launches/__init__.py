@@ -1,0 +1,263 @@
+"""Launches that become one: on a GPU a launch costs more than a small kernel computes.
+
+Small launches in a row are *phases* of one kernel with one work-group: each subgroup takes work-groups of a phase in
+turn. Phases that have nothing to do with each other run side by side; barriers stand between the others. Where a larger
+launch alone reads what small ones before it make, each of its work-groups makes that itself, in local memory: the norm
+before a product, the activation between two. What only phases touch lies in local memory. A copy of memory that lies in
+a row is no launch at all: who reads it reads the original.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.kernels.fuse_launches.copies import forward_copies
+from lamella.kernels.fuse_launches.owners import Owners
+from lamella.kernels.fuse_launches.phase_writer import PhaseMemory, PhaseWriter
+from lamella.kernels.fuse_launches.phases import MOST_SUBGROUPS, Phase, find_levels, find_phase
+from lamella.kernels.launches import ELEMENT_BYTES, Launch, LaunchList
+from lamella.kernels.rewrite import walk
+from lamella.lang.tensor.nodes import Blas, CoopMulAdd, Dictionary, DictionaryEntry, Function
+
+SHARED_SUBGROUPS = 8
+"""Subgroups of a work-group that makes by itself what it reads."""
+MOST_PHASES = 24
+MOST_REPEATED = 1 << 13
+"""Work-groups of a launch up to which each of them may do again what a small launch did."""
+
+
+def fuse_launches(
+    whole: LaunchList, functions: Mapping[str, Function]
+) -> tuple[LaunchList, tuple[Function, ...]]:
+    """The list with fewer launches, and the kernels that these need beside those that there are.
+
+    A list that overwrites states for good stays as it is: what may fail has to come before that.
+    """
+    if whole.overwritten:
+        return whole, ()
+    forwarded = forward_copies(whole, functions)
+    fusing = _Fusing(forwarded, functions)
+    for launch in forwarded.launches:
+        fusing.add(launch)
+    fusing.flush()
+    made = {item.name: item for item in fusing.made.values()}
+    fewer, promised = fit_promises(
+        _pruned(replace(forwarded, launches=tuple(fusing.done))), {**functions, **made}
+    )
+    used = {launch.kernel for launch in fewer.launches}
+    return fewer, tuple(item for item in (*made.values(), *promised) if item.name in used)
+
+
+def fit_promises(
+    whole: LaunchList, functions: Mapping[str, Function]
+) -> tuple[LaunchList, tuple[Function, ...]]:
+    """The list with kernels that are told which arrays none of its launches writes, and these kernels.
+
+    Weights have memory of their own, which nobody writes from one run to the next: a kernel may load them before the
+    one in front of it has ended. Kernels that a copy engine feeds are left as they are. Of an array that begins
+    elsewhere than its kernel expects nothing is promised.
+    """
+    written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
+    still = {whole.inputs[name].buffer for name in whole.bound & whole.inputs.keys()} - written
+    made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Function] = {}
+    launches = []
+    for launch in whole.launches:
+        function = functions.get(launch.kernel)
+        if function is not None:
+            places = tuple(place for place, view in enumerate(launch.arguments) if view.buffer in still)
+            key = launch.kernel, places if _is_plain(function) else (), _find_askew(launch, function)
+            if (key[1] or key[2]) and key not in made:
+                made[key] = _promising(function, key[1], key[2], f"{launch.kernel}_{len(made)}w")
+            launch = replace(launch, kernel=made[key].name if key in made else launch.kernel)
+        launches.append(launch)
+    return replace(whole, launches=tuple(launches)), tuple(made.values())
+
+
+def _is_plain(function: Function) -> bool:
+    """Whether a kernel multiplies no matrices."""
+    return not any(isinstance(item.instruction, CoopMulAdd | Blas) for item in walk(function.body))
+
+
+def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:
+    """The places of arguments that do not begin at a multiple of what is promised of them."""
+    found = []
+    pairs = zip(launch.arguments, function.parameters, strict=False)
+    for place, (view, parameter) in enumerate(pairs):
+        promised = None if parameter.attributes is None else parameter.attributes.find("alignment")
+        if isinstance(promised, int) and view.offset * ELEMENT_BYTES[view.element] % promised:
+            found.append(place)
+    return tuple(found)
+
+
+def _promising(function: Function, still: Sequence[int], askew: Sequence[int], name: str) -> Function:
+    """A kernel some of whose parameters no kernel writes, and some begin anywhere."""
+    parameters = list(function.parameters)
+    for place in sorted({*still, *askew}):
+        own = parameters[place]
+        entries = () if own.attributes is None else own.attributes.entries
+        if place in askew:
+            entries = tuple(item for item in entries if item.key != "alignment")
+        if place in still:
+            entries = (*entries, DictionaryEntry("unchanging", True))
+        parameters[place] = replace(own, attributes=Dictionary(entries) if entries else None)
+    return replace(function, name=name, parameters=tuple(parameters))
+
+
+def _pruned(whole: LaunchList) -> LaunchList:
+    """The list with the buffers that it uses."""
+    used = {item.buffer for launch in whole.launches for item in launch.arguments}
+    used |= {view.buffer for view in (*whole.inputs.values(), *whole.outputs.values())}
+    return replace(whole, buffers={name: item for name, item in whole.buffers.items() if name in used})
+
+
+@dataclass(slots=True)
+class _Fusing:
+    """A list while its launches become fewer."""
+
+    whole: LaunchList
+    functions: Mapping[str, Function]
+    done: list[Launch] = field(default_factory=list)
+    made: dict[object, Function] = field(default_factory=dict)
+    _row: list[Phase] = field(default_factory=list)
+    _uses: Counter[str] = field(default_factory=Counter)
+    _outside: frozenset[str] = frozenset()
+    _owners: Owners = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._owners = Owners(self.whole, self.functions)
+        for launch in self.whole.launches:
+            self._uses.update({item.buffer for item in launch.arguments})
+        views = (*self.whole.inputs.values(), *self.whole.outputs.values())
+        self._outside = frozenset(item.buffer for item in views)
+
+    def add(self, launch: Launch) -> None:
+        """The next launch of the list."""
+        phase = find_phase(launch, self.functions)
+        if phase is None:
+            if not self._add_owner(launch):
+                self.flush()
+                self.done.append(launch)
+        elif phase.is_small:
+            if len(self._row) == MOST_PHASES:
+                self.flush()
+            self._row.append(phase)
+        else:
+            self._add_large(phase)
+
+    def _add_large(self, phase: Phase) -> None:
+        """A launch of many work-groups, with those before it that it can do again in each of them."""
+        for count in range(min(len(self._row), MOST_PHASES), 0, -1):
+            rest, taken = self._row[:-count], self._row[-count:]
+            if phase.launch.groups <= MOST_REPEATED and self._is_private(taken, phase):
+                try:
+                    launch = self._fuse([*taken, phase], repeated=True)
+                except Unsupported:
+                    continue
+                self._row = rest
+                self.flush()
+                self.done.append(launch)
+                return
+        self.flush()
+        self.done.append(phase.launch)
+
+    def _add_owner(self, launch: Launch) -> bool:
+        """A launch of larger work-groups, with those before it that they can do each for itself."""
+        owner = self._owners.find(launch) if self._row else None
+        for count in range(len(self._row) if owner is not None else 0, 0, -1):
+            rest, taken = self._row[:-count], self._row[-count:]
+            try:
+                found = self._own(taken, owner) if owner is not None else launch
+            except Unsupported:
+                continue
+            self._row = rest
+            self.flush()
+            self.done.append(found)
+            return True
+        return False
+
+    def _own(self, taken: Sequence[Phase], owner: Phase) -> Launch:
+        """One launch for that of an owner and those that it takes over."""
+        sharing = self._owners.find_sharing(taken, owner)
+        phases = (*taken, owner)
+        memory = PhaseMemory(self.whole, phases, self._private(phases), False, sharing.parts)
+        before = {launch.arguments[place].buffer for launch in self.done for place in launch.writes}
+        waiting = {item.launch.arguments[place].buffer for item in self._row for place in item.launch.writes}
+        own = {item.launch.arguments[place].buffer for item in taken for place in item.launch.writes}
+        settled = memory.kept.keys() - before - (waiting - own)
+        numbers = tuple(number for number, name in enumerate(memory.views) if name in settled)
+        key = PhaseWriter(memory, 0).key(phases, False), numbers, sharing.teams
+        if key not in self.made:
+            name = f"owned_{len(self.made)}"
+            self.made[key] = self._owners.write(name, memory, taken, owner, (sharing, settled))
+        return Launch(
+            self.made[key].name,
+            tuple(memory.views.values()),
+            tuple(place for place, name in enumerate(memory.views) if name in memory.written),
+            owner.launch.groups,
+            memory.has_fault,
+            owner.launch.operator,
+            owner.launch.origin,
+        )
+
+    def _is_private(self, taken: Sequence[Phase], phase: Phase) -> bool:
+        """Whether nobody but these and the last launch sees what these make, which the last one reads."""
+        private = self._private([*taken, phase])
+        made = {item.launch.arguments[place].buffer for item in taken for place in item.launch.writes}
+        read = {item.buffer for item in phase.launch.arguments}
+        return (
+            bool(made)
+            and made <= private
+            and bool(made & read)
+            and not any(item.launch.has_fault for item in taken)
+        )
+
+    def _private(self, phases: Sequence[Phase]) -> set[str]:
+        """The buffers that only these launches touch."""
+        here: Counter[str] = Counter()
+        for item in phases:
+            here.update({view.buffer for view in item.launch.arguments})
+        return {
+            name
+            for name, count in here.items()
+            if count == self._uses[name] and name not in self._outside and not self.whole.buffers[name].zeroed
+        }
+
+    def flush(self) -> None:
+        """Write the small launches that wait, as one where that goes."""
+        row, self._row = self._row, []
+        if len(row) > 1:
+            try:
+                self.done.append(self._fuse(row, repeated=False))
+                return
+            except Unsupported:
+                pass
+        self.done += [item.launch for item in row]
+
+    def _fuse(self, phases: Sequence[Phase], repeated: bool) -> Launch:
+        """One launch for several; with `repeated` all but the last are done in each work-group of the last."""
+        memory = PhaseMemory(self.whole, phases, self._private(phases), repeated)
+        groups = phases[-1].launch.groups
+        writer = PhaseWriter(memory, _subgroups(phases, repeated))
+        key = writer.key(phases, repeated)
+        if key not in self.made:
+            self.made[key] = writer.write(f"phases_{len(self.made)}", phases, repeated)
+        function = self.made[key]
+        first = phases[-1].launch if repeated else phases[0].launch
+        return Launch(
+            function.name,
+            tuple(memory.views.values()),
+            tuple(place for place, name in enumerate(memory.views) if name in memory.written),
+            -(-groups // writer.subgroups) if repeated else 1,
+            memory.has_fault,
+            first.operator,
+            first.origin,
+        )
+
+
+def _subgroups(phases: Sequence[Phase], repeated: bool) -> int:
+    most = max(sum(item.launch.groups for item in level) for level in find_levels(phases))
+    return SHARED_SUBGROUPS if repeated else min(MOST_SUBGROUPS, -(-most // 4) * 4)
