@@ -26,7 +26,8 @@ from lamella.bridge.graph_to_kernels.tiled import (
     meeting,
 )
 from lamella.kernels.launches import Layout, dense_layout
-from lamella.ops.formula import Contraction, Element, Index, Loop
+from lamella.ops.formula import Apply, Contraction, Element, Index, Loop
+from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import reachable
 
 COUNTS = (2, 4, 8)
@@ -108,7 +109,12 @@ def add_parts(
     names = {item.name for item in reachable(*target.indices) if isinstance(item, Index)}
     kept = tuple(loop for loop in product.loops if loop.index in names)
     place = Element(partial.name, (Index(PART), *target.indices), target.type)
-    adding = Contraction((target,), product.sign, (place,), (*kept, Loop(PART, parts)))
+    # One term, not a loop: all parts are under way at once.
+    first, *others = (replace(place, indices=(part, *target.indices)) for part in range(parts))
+    total: Term = first
+    for item in others:
+        total = Apply("+", (total, item), target.type)
+    adding = Contraction((target,), "=", (total,), kept)
     made = replace(product, targets=(place,), loops=(Loop(PART, parts), *product.loops))
     contractions = _replaced(stages.contractions, product, (made, adding))
     tensors = {**stages.tensors, partial.name: partial}
