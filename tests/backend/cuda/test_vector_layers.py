@@ -31,7 +31,9 @@ ROUNDED = {"f32": 1e-5, "bf16": 2**-7, "w8": 2**-7, "w4": 2**-7}
 def normed(tokens: int, width: int, rows: int) -> tuple[str, str]:
     """A root mean square norm before a layer, whose result is added to what was normalised elsewhere."""
     shapes = f"@input {{ x: real[{tokens},{width}]; r: real[{tokens},{rows}]; }}"
-    shapes += f" @variable {{ g: real[{width}]; w: real[{rows},{width}]; }} @output {{ y: real[{tokens},{rows}]; }}"
+    shapes += (
+        f" @variable {{ g: real[{width}]; w: real[{rows},{width}]; }} @output {{ y: real[{tokens},{rows}]; }}"
+    )
     return (
         shapes,
         "n, d = llm.rmsnorm(x, g); z = linalg.matmul{transB=true}(n, w); y = math.add(r, z);",
