@@ -35,8 +35,9 @@ from lamella.kernels.share_rows import share_rows
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.nodes.types import FLOATS, STORED_FLOATS
 
-LAUNCHES = 16
-"""Launches of a way that are timed together, each with its own copy of what never changes."""
+LAUNCHES, ENOUGH = 16, 0.01
+"""Launches of a way that are timed together, each with its own copy of what never changes; fewer where they would take
+longer than so many seconds."""
 MOST_COPIED = 1 << 30
 """Bytes of all copies together."""
 REPLAYS = 5
@@ -49,6 +50,9 @@ CLOSE = {"bfloat16": 1e-2, "float16": 2e-3, "float8_e4m3fn": 0.1, "float8_e5m2":
 """How far numbers of two ways may lie apart, in parts of their length, where the output is rounded to such a type."""
 CLOSE_SUMS = 1e-4
 """The same of outputs that hold whole sums."""
+MOST_COMPARED = 1 << 22
+"""Numbers of an output that are compared."""
+HALF = MOST_COMPARED // 2
 DIFFERS = "computes other numbers"
 
 Launch = Callable[[], None]
@@ -76,10 +80,16 @@ class _Memory:
             memory,
         )
 
-    def flat(self, place: Place, element: str) -> DeviceArray:
-        """All of an operand as it lies in memory: ways may see it in other shapes."""
+    def sample(self, place: Place, element: str) -> Array:
+        """An operand as it lies in memory, for ways may see it in other shapes; of a large one both ends."""
         memory, dtype = self.places[place, 0], ELEMENT_TYPES[element]
-        return DeviceArray(memory.address, (memory.size // dtype.itemsize,), dtype, owner=memory)
+        count = memory.size // dtype.itemsize
+        parts = [(0, count)] if count <= MOST_COMPARED else [(0, HALF), (count - HALF, HALF)]
+        arrays = [
+            DeviceArray(memory.address + first * dtype.itemsize, (size,), dtype, owner=memory).numpy()
+            for first, size in parts
+        ]
+        return np.concatenate(arrays)
 
     def reserve(self, sizes: Mapping[Place, tuple[int, str]], fill: bool) -> None:
         """Memory of so many bytes, filled with numbers of a type or with zeros; copies of what is fixed."""
@@ -114,8 +124,11 @@ class DeviceMeasurer:
         outside = _sizes([call for item in candidates for call in item.calls], False)
         weights = sum(size for place, (size, _) in outside.items() if place in fixed)
         copies = max(2, min(LAUNCHES, MOST_COPIED // max(1, 2 * weights)))
-        timing = _Timing(_Memory(fixed, copies), self.has_library)
-        timing.shared.reserve(outside, True)
+        try:
+            timing = _Timing(_Memory(fixed, copies), self.has_library)
+            timing.shared.reserve(outside, True)
+        except LamellaError as problem:  # no room for all copies
+            return [MeasuredWay(item.name, None, _why(problem)) for item in candidates]
         timing.compile(candidates)
         found: list[MeasuredWay] = []
         want: dict[Place, Array] = {}
@@ -125,7 +138,7 @@ class DeviceMeasurer:
             try:
                 seconds, numbers = timing.time(item)
             except (Unsupported, LamellaError) as problem:
-                found.append(MeasuredWay(item.name, None, f"cannot run ({_first_line(problem)})"))
+                found.append(MeasuredWay(item.name, None, _why(problem)))
                 continue
             want = want or numbers
             alike = numbers.keys() == want.keys() and all(
@@ -170,16 +183,29 @@ class _Timing:
 
     def time(self, candidate: Candidate) -> tuple[float, dict[Place, Array]]:
         """The seconds of one run of a way, and the numbers that it leaves."""
-        kernels, stream = {item.name: item for item in self._functions(candidate)}, own_stream()
+        made = self.shared.fixed | _made_once(candidate)
+        memory = _Memory(made, self.shared.copies, dict(self.shared.places))
+        memory.reserve(_sizes(candidate.calls, True), False)
+        runs, outputs, stream = self._bind_all(candidate, memory), _outputs(candidate), own_stream()
+        for place in outputs:
+            memory.places[place, 0].fill(stream)  # what the way before left there is none of its numbers
+        _launch_all(runs[0])
+        stream.wait("measuring a way")
+        numbers = {place: memory.sample(place, element) for place, element in outputs.items()}
+        once = self._seconds(partial(_launch_all, runs[1]))
+        count = max(1, min(LAUNCHES, int(ENOUGH / max(once, 1e-9))))
+        launches = [launch for number in range(count) for launch in runs[number % memory.copies]]
+        graph = LaunchGraph(stream, partial(_launch_all, launches))
+        return min(self._seconds(graph.launch) for _ in range(REPLAYS)) / count, numbers
+
+    def _bind_all(self, candidate: Candidate, memory: _Memory) -> list[list[Launch]]:
+        """The launches of a run for each copy of what never changes; what is made of it once is made."""
+        kernels = {item.name: item for item in self._functions(candidate)}
         missing = [
             item for item in kernels.values() if item not in self._kernels and not self._find_product(item)
         ]
         if missing:
             self._add(missing)
-        memory = _Memory(
-            self.shared.fixed | _made_once(candidate), self.shared.copies, dict(self.shared.places)
-        )
-        memory.reserve(_sizes(candidate.calls, True), False)
         runs: list[list[Launch]] = []
         for number in range(memory.copies):
             bound = [
@@ -187,21 +213,14 @@ class _Timing:
             ]
             _launch_all([launch for item, launch in bound if item.once])
             runs.append([launch for item, launch in bound if not item.once])
-        outputs = _outputs(candidate)
-        for place in outputs:
-            memory.places[place, 0].fill(stream)  # what the way before left there is none of its numbers
-        _launch_all(runs[0])
-        stream.wait("measuring a way")
-        numbers = {place: memory.flat(place, element).numpy() for place, element in outputs.items()}
-        launches = [launch for number in range(LAUNCHES) for launch in runs[number % memory.copies]]
-        graph = LaunchGraph(stream, partial(_launch_all, launches))
-        return min(self._replay(graph) for _ in range(REPLAYS)) / LAUNCHES, numbers
+        return runs
 
-    def _replay(self, graph: LaunchGraph) -> float:
+    def _seconds(self, work: Launch) -> float:
+        """The time of some work on the device, with nothing in its second-level cache before."""
         stream, begin, end = own_stream(), Event(), Event()
         self._flushed.fill(stream)
         begin.record(stream)
-        graph.launch()
+        work()
         end.record(stream)
         return end.seconds_since(begin)
 
@@ -299,5 +318,7 @@ def _are_close(found: Array, want: Array) -> bool:
     return bool(apart <= close * np.linalg.norm(right[finite]))
 
 
-def _first_line(problem: Exception) -> str:
-    return str(problem).splitlines()[0][:80] if str(problem) else type(problem).__name__
+def _why(problem: Exception) -> str:
+    """Why a way was not measured."""
+    words = problem.findings[0].message if isinstance(problem, LamellaError) else str(problem)
+    return f"cannot run ({words[:80]})"

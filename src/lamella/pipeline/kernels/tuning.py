@@ -143,7 +143,8 @@ class Tuner:
             if ways is None:
                 break
             self._choices[key] = Choice(tuple(ways), False)
-            self._keep(key, ways)
+            if ways[0].seconds is not None:  # else nothing was learnt, for want of memory say
+                self._keep(key, ways)
         spent = self._clock() - begin
         self._left = max(0.0, self._left - spent)
         return spent
