@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lamella.backend.cuda.driver import Stream, device
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.records import dataclass
-from lamella.kernels.native_products import Matrix, NativeProduct
+
+if TYPE_CHECKING:
+    from lamella.kernels.native_products import Matrix, NativeProduct
 
 LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")
 WHEELS = ("nvidia/cu13/lib", "nvidia/cublas/lib", "torch/lib")

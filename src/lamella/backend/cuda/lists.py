@@ -8,32 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from lamella.backend.cpu.compiled import maps_offset
-from lamella.backend.cpu.run.lists import find_settled, reach_of
-from lamella.backend.cpu.run.memory import empty_array
-from lamella.backend.cpu.run.pool import ListWalker
+from lamella.backend.cpu.run.lists import LaunchSource, find_settled, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
-from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
-from lamella.backend.cuda.buffers import DeviceArena, ListBuffers, ListFlags
-from lamella.backend.cuda.copies import DeviceCopies
-from lamella.backend.cuda.cublaslt import WORKSPACE, LibraryLaunch, bind_product, usable_version
+from lamella.backend.cuda.code import DeviceCode
+from lamella.backend.cuda.cublaslt import WORKSPACE, LibraryLaunch, bind_product
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
-from lamella.backend.cuda.greedy import MOST_STEPS, GreedyChoice
-from lamella.backend.cuda.kernels import CudaKernels, DeviceCode
 from lamella.backend.cuda.maps import with_maps
-from lamella.backend.cuda.modules import DeviceKernel
-from lamella.base.arrays import Array, DType
-from lamella.base.diagnostic import LamellaError
+from lamella.backend.cuda.modules import DeviceKernel, load_kernels
+from lamella.backend.cuda.room import DeviceRoom, ListBuffers, ListFlags
+from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
-from lamella.kernels.fuse_launches import fuse_launches
 from lamella.kernels.launches import (
     ELEMENT_BYTES,
     BufferView,
@@ -42,14 +35,36 @@ from lamella.kernels.launches import (
     LaunchTime,
     verify_views,
 )
-from lamella.kernels.native_products import NativeProduct, find_native
 from lamella.kernels.placing import ALIGNMENT
-from lamella.lang.tensor.nodes import Function, Program
+
+if TYPE_CHECKING:
+    from lamella.kernels.native_products import NativeProduct
 
 MOST_PINNED = 1 << 22
 """Bytes of an output for which there is room that the device copies to by itself."""
 COPIED = 16
 """Bytes of which the start of an array is a multiple that the copy engine reads."""
+
+
+class Choice(Protocol):
+    """What chooses the likeliest of some scores on the device, as `GreedyChoice` does."""
+
+    @property
+    def most(self) -> int:
+        """So many choices it can keep."""
+
+    def begin(self) -> None:
+        """Nothing has been chosen yet."""
+
+    def launch(self) -> None:
+        """Choose once more; nobody waits."""
+
+    def read(self, count: int) -> Array:
+        """What was chosen since the beginning, when it has been."""
+
+
+MakeChoice = Callable[[int, int, int], Choice]
+"""Makes what chooses of scores at an address, so many, and writes to another address."""
 
 
 @dataclass(slots=True)
@@ -65,27 +80,52 @@ class _DeviceLaunch:
     """What computes it in the place of a kernel."""
 
 
+@dataclass(slots=True)
+class _FedStep:
+    """A run of a list that is fed by the one before, and the choice behind it."""
+
+    choice: Choice
+    entries: Mapping[str, str]
+    """The inputs that outputs are carried to."""
+    aside: Mapping[str, DeviceMemory]
+    """What is carried, between two runs."""
+    choose: Callable[[], None]
+    """Puts aside what is carried, and chooses."""
+    record: Callable[[], LaunchGraph]
+    """Records a run with what was put aside, and the choice behind it."""
+    _graph: LaunchGraph | None = None
+
+    def run(self) -> None:
+        """Run once more; the first choice has brought its kernels to the device, so that this can be recorded."""
+        if self._graph is None:
+            self._graph = self.record()
+        self._graph.launch()
+
+
 class CudaList:
     """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
 
     def __init__(
         self,
-        source: ProvingSource,
+        source: LaunchSource,
         whole: LaunchList,
-        arena: DeviceArena,
-        copies: DeviceCopies,
+        room: DeviceRoom,
+        choose: MakeChoice | None = None,
+        is_once: bool = False,
         natives: Mapping[str, NativeProduct] | None = None,
     ) -> None:
         verify_views(whole)
         self.whole = whole
-        self._copies = copies
+        self._copies, self._choose, self._is_once = room.copies, choose, is_once
         self._stream = own_stream()
         names = {launch.kernel for launch in whole.launches}
         self._natives = {name: item for name, item in (natives or {}).items() if name in names}
         """The kernels that a library computes."""
-        self._buffers = ListBuffers(whole, arena, WORKSPACE if self._natives else 0)
+        workspace = WORKSPACE if self._natives else 0
+        self._buffers = ListBuffers(whole, room.once if is_once else room.arena, is_once, workspace)
         plan = self._buffers.plan
-        self.arena_bytes, self.outside_bytes, self.blocks = plan.shared_bytes, plan.outside_bytes, plan.blocks
+        self.arena_bytes, self.outside_bytes = self._buffers.shared_bytes, plan.outside_bytes
+        self.blocks = plan.blocks
         self._faults = np.zeros(max(1, len(whole.launches)), np.int32)
         self._prepared = list(source.prepare_all(whole.launches, self._faults))
         for launch, made in self._prepared:
@@ -93,7 +133,7 @@ class CudaList:
         self._flags = ListFlags(
             self._faults, [None if made is None else made.tests for _, made in self._prepared]
         )
-        self._settled = find_settled(whole, [made for _, made in self._prepared])
+        self._settled = find_settled(whole, self.prepared)
         self._table: DeviceMemory | None = None
         self._base = -1
         self._launches: list[_DeviceLaunch] = []
@@ -101,12 +141,19 @@ class CudaList:
         self._bound: dict[str, Array] = {}
         self._entering = list(whole.inputs)
         self._pinned: dict[str, PinnedMemory] = {}
-        self._choice: tuple[tuple[int, int, int], GreedyChoice] | None = None
+        self._has_run = False
+        self._choice: tuple[tuple[int, int, int], Choice] | None = None
         """What chooses the next input, for the addresses that it reads and writes."""
+        self._step: _FedStep | None = None
         self._known: tuple[tuple[int, ...], frozenset[str]] = ((-1,), frozenset())
         """The states of the last run, by their identities, and those that lie on the device."""
         written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
         self._updated = [name for name, view in whole.inputs.items() if view.buffer in written]
+
+    @property
+    def prepared(self) -> list[PreparedLaunch | None]:
+        """The code and the slots of each launch; None for those that fill."""
+        return [made for _, made in self._prepared]
 
     @property
     def library_launches(self) -> int:
@@ -141,7 +188,11 @@ class CudaList:
         others = {name: inputs[name] for name in self._updated if name in inputs and name not in states}
         waiting: list[tuple[Array, Array]] = []
         sound = self._run_launches(times)
-        if sound:
+        if sound and self._is_once:
+            sound = self._flags.are_clear()
+            if sound:
+                self._stay(outputs)
+        elif sound:
             names = self.whole.outputs.keys() - self.whole.undo
             waiting = self._leave({**{name: outputs[name] for name in names}, **others})
             sound = self._flags.are_clear()
@@ -158,7 +209,7 @@ class CudaList:
 
     def replay(self) -> None:
         """Run all launches of the last run again, on what lies on the device; nobody waits."""
-        for graph in self._graphs:
+        for graph in self._graphs or self._record_graphs():
             graph.launch()
 
     def feed_back(
@@ -172,32 +223,48 @@ class CudaList:
         scores, entered = self.whole.outputs[output], self.whole.inputs[following]
         device()
         self._settle()
-        if not self._graphs or following in self._bound or entered.reach != 8 or count > MOST_STEPS:
+        if not self._has_run or self._choose is None or following in self._bound or entered.reach != 8:
             return None
         places = self._buffers.address(scores), scores.reach // 4, self._buffers.address(entered)
         if self._choice is None or self._choice[0] != places:
-            self._choice = places, GreedyChoice(*places)
+            self._choice = places, self._choose(*places)
         choice = self._choice[1]
+        if count > choice.most:
+            return None
+        step = self._fed_step(choice, carried)
         choice.begin()
-        aside = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
-        for number in range(count):
-            if number:
-                for name, (entry, _) in carried.items():
-                    self._move(
-                        aside[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name
-                    )
-                self.replay()
-            for name in carried:
-                # What is chosen may be written to where this lies.
-                self._move(self._buffers.address(self.whole.outputs[name]), aside[name].address, name)
-            choice.launch()
+        step.choose()
+        for _ in range(count - 1):
+            step.run()
         for name, (_, target) in carried.items():
-            aside[name].read(address_of(target), target.nbytes, self._stream)
+            step.aside[name].read(address_of(target), target.nbytes, self._stream)
         found = choice.read(count)
         if not self._flags.are_clear():
             self._flags.clear()
             raise InputError(f"a run that was fed what '{output}' rates best found something wrong")
         return found
+
+    def _fed_step(self, choice: Choice, carried: Mapping[str, tuple[str, Array]]) -> _FedStep:
+        """A run that is given what was chosen and carried, and the next choice, as one graph of launches."""
+        entries = {name: entry for name, (entry, _) in carried.items()}
+        if self._step is not None and self._step.choice is choice and self._step.entries == entries:
+            return self._step
+        aside = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
+
+        def choose() -> None:
+            for name in entries:
+                # What is chosen may be written to where this lies.
+                self._move(self._buffers.address(self.whole.outputs[name]), aside[name].address, name)
+            choice.launch()
+
+        def run() -> None:
+            for name, entry in entries.items():
+                self._move(aside[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name)
+            self._record(0, len(self._launches))
+            choose()
+
+        self._step = _FedStep(choice, entries, aside, choose, lambda: LaunchGraph(self._stream, run))
+        return self._step
 
     def _move(self, source: int, target: int, name: str) -> None:
         call("cuMemcpyDtoDAsync_v2", target, source, self.whole.outputs[name].reach, self._stream.handle)
@@ -229,12 +296,13 @@ class CudaList:
             self._launch(self._launches[number])
 
     def _run_launches(self, times: list[LaunchTime] | None) -> bool:
-        """Run what may find something wrong, and then what changes states for good; False where it did."""
-        ranges = [(0, self._settled), (self._settled, len(self._launches))]
-        if not self._flags.can_be_set:
-            ranges = [(0, len(self._launches))]
-        ranges = [item for item in ranges if item[0] < item[1]]
-        for number, (first, end) in enumerate(ranges):
+        """Run what may find something wrong, and then what changes states for good; False where it did.
+
+        From the second run on launches are graphs: many lists run but once.
+        """
+        if self._has_run and times is None and not self._is_once and not self._graphs:
+            self._record_graphs()
+        for number, (first, end) in enumerate(self._ranges()):
             if number and not self._flags.are_clear():
                 return False
             if times is not None:
@@ -243,9 +311,19 @@ class CudaList:
                 self._graphs[number].launch()
             else:
                 self._record(first, end)
-        if not self._graphs:
-            self._graphs = [LaunchGraph(self._stream, partial(self._record, *item)) for item in ranges]
+        self._has_run = True
         return True
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        """What may find something wrong, and what is launched when nothing was."""
+        ranges = [(0, self._settled), (self._settled, len(self._launches))]
+        if not self._flags.can_be_set:
+            ranges = [(0, len(self._launches))]
+        return [item for item in ranges if item[0] < item[1]]
+
+    def _record_graphs(self) -> list[LaunchGraph]:
+        self._graphs = [LaunchGraph(self._stream, partial(self._record, *item)) for item in self._ranges()]
+        return self._graphs
 
     # --- inputs and outputs ----------------------------------------------------------------------------------
 
@@ -288,6 +366,11 @@ class CudaList:
             waiting.append((self._read(name, view, target), target))
         return waiting
 
+    def _stay(self, outputs: Mapping[str, Array]) -> None:
+        """Let the device keep what runs once, for those that read it there; the host never sees it."""
+        for name, target in outputs.items():
+            self._copies.keep(target, self._buffers.address(self.whole.outputs[name]))
+
     def _read(self, name: str, view: BufferView, target: Array) -> Array:
         """Copy to memory that the device reaches by itself, where that is little; else straight to the array."""
         room = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
@@ -312,10 +395,12 @@ class CudaList:
         """Write where everything lies into the slots, where the arena has moved."""
         if self._base == self._buffers.base():
             return
-        self._base, self._graphs = self._buffers.base(), []
+        self._base, self._graphs, self._has_run = self._buffers.base(), [], False
+        self._step = None
         self._launches = [
             self._place(number, launch, made) for number, (launch, made) in enumerate(self._prepared)
         ]
+        load_kernels({item.kernel for item in self._launches if item.kernel is not None})
         rows, size = [], 0
         for item in self._launches:
             words = with_maps(item.slots, None if item.kernel is None else item.kernel.pipeline)
@@ -392,76 +477,3 @@ def _verify_places(launch: Launch, made: PreparedLaunch | None) -> None:
         view, wanted = launch.arguments[place], max(alignment, COPIED if slot in copied else 1)
         if view.offset * ELEMENT_BYTES[view.element] % wanted or wanted > ALIGNMENT:
             raise Unsupported("a view begins where its kernel cannot read it")
-
-
-@dataclass(frozen=True, slots=True)
-class _JoinedKernels:
-    """The kernels of a graph, and those that several of their launches became."""
-
-    first: CudaKernels
-    fused: CudaKernels
-    names: frozenset[str]
-    """Of the second."""
-
-    @property
-    def walker(self) -> ListWalker:
-        """Lists do not run on threads of the host."""
-        return self.first.walker
-
-    def prepare(self, name: str, arguments: Sequence[object], groups: int) -> PreparedLaunch:
-        """A launch for arrays of these layouts."""
-        return (self.fused if name in self.names else self.first).prepare(name, arguments, groups)
-
-
-@dataclass(frozen=True, slots=True)
-class CudaMachine:
-    """What runs the launch lists of an executable on a GPU."""
-
-    kernels: CudaKernels
-    functions: Mapping[str, Function]
-    """The kernels by name, as text."""
-    compile_more: Callable[[Program], CudaKernels]
-    """Makes code of kernels that several launches became."""
-    arena: DeviceArena = field(default_factory=DeviceArena)
-    copies: DeviceCopies = field(default_factory=DeviceCopies)
-    strict: bool = False
-    """Whether kernels alone compute, no library."""
-
-    def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
-        """Make a list runnable, with fewer launches where it runs often."""
-        fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
-        natives = self._natives()
-        if fewer is not whole:
-            try:
-                return CudaList(ProvingSource(self._with(made)), fewer, self.arena, self.copies, natives)
-            except (Unsupported, LamellaError):
-                pass  # a fused launch cannot be proved: its parts can, or nothing can
-        return CudaList(ProvingSource(self.kernels), whole, self.arena, self.copies, natives)
-
-    def _natives(self) -> dict[str, NativeProduct]:
-        """The kernels that the library of the device computes, where it is there and may."""
-        if self.strict or not any(map(find_native, self.functions.values())) or not usable_version():
-            return {}
-        found = {name: find_native(item) for name, item in self.functions.items()}
-        return {name: item for name, item in found.items() if item is not None}
-
-    def _with(self, made: Sequence[Function]) -> CudaKernels | _JoinedKernels:
-        if not made:
-            return self.kernels
-        names = frozenset(item.name for item in made)
-        return _JoinedKernels(self.kernels, self.compile_more(Program(tuple(made))), names)
-
-    def release(self) -> None:
-        """The arena is shared by all lists, and stays."""
-
-    def settle(self) -> None:
-        """Bring home states that launches updated."""
-        self.copies.settle()
-
-    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """An array for what comes out of a list."""
-        return empty_array(shape, dtype)
-
-    def keep(self, size: int) -> Array:
-        """Bytes for what a list leaves that runs once."""
-        return empty_array((size,), np.dtype(np.uint8))

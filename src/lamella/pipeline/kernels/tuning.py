@@ -16,11 +16,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
-from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cuda.compile import device_target
 from lamella.backend.cuda.measuring import DeviceMeasurer
 from lamella.base.errors import InputError
-from lamella.base.object_cache import ObjectCache
+from lamella.base.object_cache import ObjectCache, open_cache
 from lamella.base.package import fingerprint
 from lamella.base.records import dataclass
 from lamella.base.tuning import MeasuredWay, TunedProduct, TuningReport
