@@ -44,11 +44,8 @@ from lamella.bridge.graph_to_kernels.owner_tables import (
 from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, Tensors, key_of
-from lamella.bridge.graph_to_kernels.vector_products import (
-    VectorProduct,
-    VectorWriter,
-    find_vector_product,
-)
+from lamella.bridge.graph_to_kernels.vector_products import VectorProduct, find_vector_product
+from lamella.bridge.graph_to_kernels.vector_writer import VectorWriter
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
@@ -197,7 +194,7 @@ def _find_tiles(
     return OwnedTiles(
         found, core.row, core.column, core.sum, (), flatten_factor(matrices, core.row, core.sum), core.row_key,
         core.column_factor, core.column_key, rows, subgroups, (laid, core.laid[1]), core.rounded, core.sums, None,
-        key_of(owned.owners), owned.loop, owned.count,
+        owners=key_of(owned.owners), loop=owned.loop, count=owned.count,
     )  # fmt: skip
 
 

@@ -70,7 +70,9 @@ def write_split_attention(
     softmax = read_softmax(roles)
     roles = replace(roles, ends=tuple(divided(item, roles, softmax) for item in roles.ends))
     made = {item.formula.targets[0].tensor for item in roles.stages}
-    read = {item.tensor for end in roles.ends for item in walk_terms(end.formula) if isinstance(item, Element)}
+    read = {
+        item.tensor for end in roles.ends for item in walk_terms(end.formula) if isinstance(item, Element)
+    }
     if made & (roles.attention.outputs | read):
         raise Unsupported("others read its rows")
     if softmax.masked and (roles.visible is None or roles.visible.first is not None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,7 +20,7 @@ from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
 from lamella.graph.passes.chunk_scores import chunk_scores, has_losses
 from lamella.graph.passes.dce import dce
-from lamella.graph.passes.fuse import fuse_model
+from lamella.graph.passes.fuse import find_kernels, fuse_model
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
 from lamella.graph.passes.hoist_scales import hoist_scales
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
@@ -29,6 +30,7 @@ from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import Target, find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
+from lamella.pipeline.kernels.tuning import Tuner, open_tuner
 from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.run_passes import ALL_PASSES
@@ -45,8 +47,9 @@ NARROW_PRODUCTS = (NARROW, "w8", "w4")
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
     """The kernels of a graph whose extents are known, fused as it runs on them."""
-    on_gpu = options.target is not None and find_target(options.target).has_threads
-    return to_kernels(prepare(model, options, on_gpu), options)
+    target = None if options.target is None else find_target(options.target)
+    on_gpu = target is not None and target.has_threads
+    return to_kernels(prepare(model, options, on_gpu), options, tuner=open_tuner(options, target))
 
 
 def prepare(model: Model, options: Options, all_products: bool = False) -> Model:
@@ -92,7 +95,7 @@ def _reduced(model: Model, precision: str, all_products: bool) -> Model:
     """The model in a precision; attentions of a GPU round what they make themselves."""
     if not all_products:
         return reduce_precision(model, precision)
-    fused = fuse_model(model, replace(DEFAULT_MACHINE, joins_gradients=True))
+    fused = find_kernels(model, replace(DEFAULT_MACHINE, joins_gradients=True))
     return reduce_precision(model, precision, True, fused.attentions(), fused.streams())
 
 
@@ -102,10 +105,12 @@ def to_kernels(
     extents: Mapping[str, int] | None = None,
     layouts: bool = True,
     host: Target | None = None,
+    tuner: Tuner | None = None,
 ) -> KernelGraph:
     """The kernels of a graph; LamellaError holds each operation that has none where the options are strict.
 
     Without `layouts` every tensor lies row by row. Where the options name no target it is the host, if that is given.
+    A tuner chooses between the ways to compute products.
     """
     wide, quantized = options.dtype == "f64", options.quantized
     target = host or KernelOptions().target
@@ -117,15 +122,21 @@ def to_kernels(
             target if options.target is None else find_target(options.target),
             layouts,
             narrow=options.precision in NARROW_PRODUCTS,
+            choose=None if tuner is None else tuner.choose,
         )
-        with timed_pass("graph_to_kernels"), gc_paused():
-            found = graph_to_kernels(model, limits=options.limits, options=chosen)
+        write = partial(_write, model, options, chosen)
+        found = write() if tuner is None else tuner.tune(write)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []
     if missing:
         raise LamellaError(missing)
     return found
+
+
+def _write(model: Model, options: Options, chosen: KernelOptions) -> KernelGraph:
+    with timed_pass("graph_to_kernels"), gc_paused():
+        return graph_to_kernels(model, limits=options.limits, options=chosen)
 
 
 def _missing(kernels: KernelGraph) -> Iterator[Diagnostic]:
