@@ -160,7 +160,11 @@ REFUSALS = (
             ("_gradients", ((),), "f32 f32 f32 i64"),
             ("_backward", ((),), "f32 f32 f32 i64"),
         )
-        for message, wrong in ((REDUCTION, WRONG), ("'chunk' must not be negative", {"chunk": -1}))
+        for message, wrong in (
+            (REDUCTION, WRONG),
+            ("'chunk' must not be negative", {"chunk": -1}),
+            ("'rounded' must be one of", {"rounded": "i8"}),
+        )
     ),
     Refusal("llm.quantize", "'scale' must be positive", ((2,),), {"scale": 0.0}, types=("i8",)),
     Refusal("llm.dequantize", "'scale' must be positive", ((2,),), {"scale": 0.0}, "i8"),

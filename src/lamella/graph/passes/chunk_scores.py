@@ -173,14 +173,15 @@ def _rewritten(model: Model, chain: _Chain, rows: int) -> Graph:
     """The graph with one operation for all of a chain."""
     x, weight = chain.product.inputs[:2]
     labels = chain.loss.inputs[1]
-    attributes = {**dict(chain.loss.attributes), "chunk": rows}
+    rounded = "" if chain.narrow == F32 else str(chain.narrow)
+    attributes = {**dict(chain.loss.attributes), "chunk": rows, "rounded": rounded}
     names = [item.name for item in results_of(chain.loss)]
     given: tuple[Argument, ...] = (x, weight, labels)
     operator = "llm.linear_cross_entropy"
     if chain.back is not None and chain.back_product is not None:
         operator, given = f"{operator}_gradients", (chain.back.inputs[0], *given)
         names += [item.name for item in results_of(chain.back_product)]
-    made = call(model.library, operator, given, attributes, names, {"S": chain.narrow})
+    made = call(model.library, operator, given, attributes, names)
     made = replace(made, origin=chain.loss.origin)
     gone = {
         id(item) for item in (chain.loss, chain.product, chain.back, chain.back_product) if item is not None

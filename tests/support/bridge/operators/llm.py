@@ -205,6 +205,23 @@ OTHERS = (
         reduction="none",
         ignore_index=1,
     ),
+    *(
+        call(
+            f"llm.linear_cross_entropy{name}",
+            *first,
+            "f32 2 3 4 -2..2",
+            "f32 5 4 -2..2",
+            "i64 2 3 0..4",
+            chunk=chunk,
+        )
+        for name, first in (("", ()), ("_gradients", ("f32",)), ("_backward", ("f32",)))
+        for chunk in (0, 4)
+    ),
+    *(
+        call(f"llm.{name}", "f32 2 4 2 8 -2..2", *["f32 6 2 2 8 -2..2"] * 2, "i64 2 3 0..5", "i64 2 2..6")
+        for name in ("paged_attention", "paged_decode")
+    ),
+    call("llm.store_pages", "f32 6 2 2 8", "f32 2 2 1 8", "i64 2 3 0..5", "i64 2 1..6"),
     call("llm.quantize<i8>", "f32 2 3 -9..9", scale=0.25),
     call("llm.dequantize<f32>", "i8 2 3 -9..9", scale=0.25),
     call("llm.convert_dtype<i32>", "f32 2 3 -9..9"),
