@@ -186,10 +186,10 @@ def test_prompts_and_tokens_are_found_again(device: FakeDriver, monkeypatch: pyt
     want, graphs = text(first), device.graphs
     again = text(first)
     assert 0 < len(again) < len(want)  # what weights become was launched once
-    # The prompt ran launch by launch, and is a graph from now on; steps of tokens were one already.
-    assert device.graphs == graphs + 1
+    # The prompt and its first token ran launch by launch, and are graphs from now on; further tokens were one already.
+    assert device.graphs == graphs + 2
     assert text(first) == again
-    assert device.graphs == graphs + 1
+    assert device.graphs == graphs + 2
     monkeypatch.setattr(kernels, "prepare", refuse)
     assert text(Generator(MODEL, 16, options, "cuda")) == want
 
