@@ -35,14 +35,13 @@ from lamella.bridge.graph_to_kernels.tiled import (
 )
 from lamella.bridge.graph_to_kernels.vector_fronts import add_product, find_front
 from lamella.bridge.graph_to_kernels.vector_products import (
-    LANE,
     MOST_COLUMNS,
     PIECE,
     VectorProduct,
-    VectorWriter,
     count_rows,
     promise_pieces,
 )
+from lamella.bridge.graph_to_kernels.vector_writer import LANE, VectorWriter
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -309,7 +308,7 @@ class CodeWriter(VectorWriter):
         matrix, vectors = sides
         promised = promise_pieces(kernel, [matrix], PIECE // BYTES[matrix.element])
         promised = promise_pieces(promised, self.read_along(vectors, WOVEN), self.weave.unit)
-        return replace(promised, attributes=group_sizes(1))
+        return replace(promised, attributes=group_sizes(self.plan.together))
 
     def add_scales(self) -> None:
         """Scales along the sum are parameters too."""
@@ -322,7 +321,7 @@ class CodeWriter(VectorWriter):
         """The sums of each work-item, added up."""
         weave, real = self.weave, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        sums = [builder.constant(0.0, real)] * self.count_sums(places)
+        sums = [builder.constant(0.0, real)] * self.count_sums(len(places))
         whole = weave.length // weave.width
         for begin, end, unrolled in self.turns(whole, PIECE):
             attributes = Dictionary((DictionaryEntry("unroll", unrolled),))

@@ -41,8 +41,8 @@ from lamella.bridge.graph_to_kernels.vector_products import (
     UNROLLED,
     VectorProduct,
     find_vector_product,
-    write_vector_product,
 )
+from lamella.bridge.graph_to_kernels.vector_writer import write_vector_product
 from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES

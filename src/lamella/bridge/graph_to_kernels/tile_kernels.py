@@ -686,6 +686,8 @@ class EndWriter(TermWriter):
     sum: tuple[str, Value] = ("", Value(""))
     known: Mapping[tuple[str, int | None], Value] = field(default_factory=dict)
     """Tensors whose element is a value too."""
+    ready: Mapping[int, Value] = field(default_factory=dict)
+    """Elements that were loaded before, by their identity."""
     row: str = ""
     """The loop of the rows where a tile has more of them than there are."""
     end: int = 0
@@ -707,6 +709,8 @@ class EndWriter(TermWriter):
         """The element of a tensor, or of the sum."""
         if (known := self.known.get(key_of(element))) is not None:
             return known
+        if id(element) in self.ready:
+            return self.widen(self.ready[id(element)], self.held(element).element, self.kind(element))
         if element.tensor == self.sum[0]:
             return self.sum[1]
         end = (self.row, self.end) if self.row else ("", None)

@@ -1,15 +1,14 @@
-"""Norms before the vectors of a product with a matrix: the product is of what is not normalised, and scaled behind the sum.
+"""Norms before the vectors of a product with a matrix: what is not normalised is multiplied, and the sum is scaled.
 
     s += x[k] * x[k] / n;  v[k] = x[k] / sqrt(s + e) * g[k];  y[j] += v[k] * w[j, k]
 
-is `y[j] = (Σ x[k] * g[k] * w[j, k]) / sqrt(Σ x[k] * x[k] / n + e)`: both sums go along the vector at once, and no kernel
-before the product has to be waited for.
+is `y[j] = (Σ x[k] * g[k] * w[j, k]) / sqrt(Σ x[k] * x[k] / n + e)`: both sums go along the vector at once, and no
+kernel before the product has to be waited for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
 
 from lamella.base.dtype import F32, F64
 from lamella.base.dtype import find as find_element
@@ -120,6 +119,8 @@ class Front:
     accesses: Mapping[int, Access]
     """Of elements that are in memory, by their identity."""
     keys: Mapping[int, Key]
+    extents: Mapping[str, int]
+    """Of the loops that its elements name, the largest where formulas have one of the same name."""
 
     def along_sum(self, name: str) -> list[Access]:
         """What changes along a sum."""
@@ -155,12 +156,14 @@ def find_front(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> Fro
     outside = tuple(item for item in factors if not any(item is other for other in inside))
     if any(_reads(item, made) for item in inside) or not inside:
         raise Unsupported("what stands before it is no product with one number for each vector")
-    return Front(inside, outside, tuple(_find_sum(item, accesses, sums) for item in before), accesses, keys)
+    extents: dict[str, int] = {}
+    for item in found.front:
+        extents |= {name: max(size, extents.get(name, 0)) for name, size in item.extents.items()}
+    return Front(inside, outside, tuple(map(_find_sum, before)), accesses, keys, extents)
 
 
-def _find_sum(
-    item: End, accesses: Mapping[int, Access], sums: Sequence[str]
-) -> tuple[Key, tuple[Term, ...], float]:
+def _find_sum(item: End) -> tuple[Key, tuple[Term, ...], float]:
+    """A sum on the way: its tensor, the factors of an element, and the numbers among them as one."""
     terms, number = [], 1.0
     for term in _factors(item.formula.values[0], narrow=False):
         if isinstance(term, float):
@@ -221,26 +224,6 @@ def _reads(term: Term, made: set[Key]) -> bool:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Loading(EndWriter):
-    """Terms of several formulas at one element: what they read at the same place is loaded once."""
-
-    loaded: dict[Access, Value] = field(default_factory=dict)
-
-    def _is_inside(self, element: Element) -> bool:
-        return True  # what has an access stays inside its tensor
-
-    def load(self, element: Element) -> Value:
-        """The element of a tensor, or a sum."""
-        access = self.accesses.get(id(element))
-        if access is None or access not in self.loaded:
-            value = super(_Loading, self).load(element)
-            if access is None:
-                return value
-            self.loaded[access] = value
-        return self.loaded[access]
-
-
 @dataclass(frozen=True, slots=True)
 class FrontWriter:
     """What stands before vectors, while the kernel of their product is written."""
@@ -249,16 +232,28 @@ class FrontWriter:
     real: Scalar
     tensors: Tensors
 
-    def _writer(self, builder: Builder, loops: Mapping[str, Value]) -> EndWriter:
-        found = _Loading(self.real, self.tensors, {}, [builder])
-        found.accesses, found.loops = self.front.accesses, loops
+    def _writer(self, builder: Builder, loops: Mapping[str, Value], terms: Sequence[Term]) -> EndWriter:
+        """What writes terms; what they read at the same place is loaded once."""
+        found = EndWriter(self.real, self.tensors, self.front.extents, [builder])
+        loaded: dict[Access, Value] = {}
+        ready = {}
+        for element in reachable(*terms):
+            access = self.front.accesses.get(id(element))
+            if access is None:
+                continue
+            if access not in loaded:
+                places = access.places(builder, loops)
+                loaded[access] = builder.load(access.memref, places, Scalar(access.element))
+            ready[id(element)] = loaded[access]
+        found.ready = ready
         return found
 
     def element(
         self, builder: Builder, loops: Mapping[str, Value], sums: Sequence[Value]
     ) -> tuple[Value, list[Value]]:
         """An element of a vector, and the sums on the way with what it adds to each."""
-        writing = self._writer(builder, loops)
+        inside = [item for _, terms, _ in self.front.sums for item in terms]
+        writing = self._writer(builder, loops, [*self.front.inside, *inside])
         found = []
         for (_, (first, *others), _), total in zip(self.front.sums, sums, strict=True):
             value = writing.value(first)
@@ -277,7 +272,7 @@ class FrontWriter:
         for (key, _, number), value in zip(self.front.sums, sums, strict=True):
             factor = builder.constant(number, self.real)
             known[key] = builder.arith("mul", value, factor, type_=self.real)
-        writing = self._writer(builder, loops)
+        writing = self._writer(builder, loops, self.front.outside)
         writing.known = known
         return self._product(writing, self.front.outside)
 

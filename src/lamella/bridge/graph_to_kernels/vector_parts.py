@@ -13,7 +13,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import replace
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.tiled import ProductGroup, Tensors, extents_of, key_of, meeting
-from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup, Loop
+from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Lookup
 from lamella.ops.formula import Scalar as Term
 
 

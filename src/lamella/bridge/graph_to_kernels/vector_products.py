@@ -1,14 +1,14 @@
 """Products of a matrix with a vector, or a few, where work-items are threads: a subgroup goes along the rows together.
 
 Such a product reads each element of the matrix once, so that memory decides how long it takes: the work-items of a
-subgroup read neighbouring pieces of a row of the matrix, and add their sums up at the end.
+subgroup read neighbouring pieces of a row of the matrix, and add their sums up at the end (`vector_writer.py`). What
+normalises the vectors is computed on the way (`vector_fronts.py`), and a gate joins rows (`vector_parts.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import gcd, prod
 
 from lamella.base.affine import Affine
@@ -16,9 +16,8 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.laid_factors import lay_factor, write_laid
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
-from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.laid_factors import lay_factor
+from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     PreparedProduct,
@@ -28,22 +27,11 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_roles,
     prepare_product,
 )
-from lamella.bridge.graph_to_kernels.vector_fronts import Front, FrontWriter, add_product, find_front
-from lamella.kernels.build import Builder
+from lamella.bridge.graph_to_kernels.vector_fronts import Front, find_front
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
-from lamella.lang.tensor.nodes import (
-    Dictionary,
-    DictionaryEntry,
-    If,
-    Memref,
-    Scalar,
-    SubgroupOperation,
-    Value,
-)
-from lamella.lang.tensor.nodes.types import FLOATS, INDEX
-from lamella.ops.formula import Element
+from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Scalar
 
 PIECE = 16
 """Bytes that a work-item reads at once."""
@@ -58,10 +46,15 @@ FULL = 16
 
 Where there are more rows, a subgroup takes some.
 """
+TOGETHER = 4
+"""Subgroups of a work-group that share the sums of its rows, at most.
+
+Each reads a part of the vectors for all rows, and they exchange what they have: so a work-group reads vectors once.
+"""
+NEAR = 4096
+"""Bytes of a vector, with what normalises it, that each subgroup reads whole: its kernel may be a phase of another."""
 MOST_SUMS = 4
 """Sums of a subgroup, at most: those of one row with each vector."""
-LANE = Scalar("i32")
-ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +79,8 @@ class VectorProduct:
     """Whether the matrix is laid along the sum by a kernel of its own."""
     front: Front | None = None
     """What stands before the vectors, where they are not in memory."""
+    together: int = 1
+    """Subgroups of a work-group, which share the sums of all its rows."""
     unrolled: int = UNROLLED
     """Pieces of rows that are under way at once, at most."""
 
@@ -106,9 +101,13 @@ class VectorProduct:
 
     @property
     def groups(self) -> int:
-        """The number of work-groups, each of one subgroup."""
-        extents = self.found.extents
-        return prod(extents[name] for name in self.outer) * -(-extents[self.row] // self.rows)
+        """The number of work-groups."""
+        return prod(self.found.extents[name] for name in self.outer) * -(-self.turns // self.together)
+
+    @property
+    def turns(self) -> int:
+        """Subgroups that share the rows."""
+        return -(-self.found.extents[self.row] // self.rows)
 
 
 def find_vector_product(
@@ -141,28 +140,42 @@ def find_vector_product(
         matrix = lay_factor(matrix, (roles.row, inner), laid)
     front = find_front(found, roles.sums, narrow)
     along = [vectors] if front is None else [vectors, *front.along_sum(inner)]
-    piece = _piece(matrix, along, inner, extents)
-    return VectorProduct(
+    plan = VectorProduct(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
-        vectors, found.keys[not flipped], piece, count_rows(group, roles, extents, target), packed, front,
+        vectors, found.keys[not flipped], _piece([matrix, *along], inner, extents, PIECE // BYTES[matrix.element]),
+        count_rows(group, roles, extents, target), packed, front,
     )  # fmt: skip
+    read = sum(BYTES[item.element] for item in (along[1:] or along)) * extents[inner]
+    if read > NEAR:
+        plan = put_together(plan, target)
+    if plan.together == 1 and front is not None:
+        # Each subgroup reads all of a vector: neighbours are to read neighbouring pieces.
+        most = PIECE // max(BYTES[item.element] for item in (matrix, *along[1:]))
+        plan = replace(plan, piece=_piece([matrix, *along], inner, extents, most))
+    return plan
 
 
 def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], target: Target) -> int:
     """Rows of the outputs that a subgroup takes."""
     columns = prod(extents[name] for name in roles.columns)
-    many = group.parts * prod(extents[name] for name in (*roles.batch, roles.row))
-    wanted = -(-many // (group.parts * FULL * max(1, target.multiprocessors)))
+    many = prod(extents[name] for name in (*roles.batch, roles.row))
+    wanted = -(-many // (FULL * max(1, target.multiprocessors)))
     return max(1, min(wanted, MOST_SUMS // (columns * group.parts), extents[roles.row]))
 
 
-def _piece(matrix: Access, vectors: Sequence[Access], inner: str, extents: Mapping[str, int]) -> int:
-    """Elements that lie together along the sum, in all factors at multiples of their number.
+def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
+    """The plan with subgroups that share sums, as many as leave a work-group for each multiprocessor."""
+    together, least = TOGETHER, plan.piece * WARP
+    length = plan.found.extents[plan.sum]
+    while together > 1 and (plan.groups // together < target.multiprocessors or length < together * least):
+        together //= 2
+    return replace(plan, together=together)
 
-    Those of what stands before a vector are read at once too: neighbours then read neighbouring pieces.
-    """
-    size = PIECE // max(BYTES[item.element] for item in (matrix, *vectors[1:]))
-    for access in (matrix, *vectors):
+
+def _piece(factors: Sequence[Access], inner: str, extents: Mapping[str, int], most: int) -> int:
+    """Elements that lie together along the sum, in all factors at multiples of their number."""
+    size = most
+    for access in factors:
         *others, last = access.axes
         if last.stride != 1 or last.index != Affine(0, ((inner, 1),)):
             raise Unsupported("a factor does not lie along the sum")
@@ -170,325 +183,6 @@ def _piece(matrix: Access, vectors: Sequence[Access], inner: str, extents: Mappi
             raise Unsupported("a factor has the sum twice")
         size = gcd(size, last.size, *(axis.stride for axis in others))
     return gcd(size, extents[inner])
-
-
-def write_vector_product(plan: VectorProduct, tensors: Tensors) -> list[TileKernel]:
-    """The kernels of a product, in the order in which they run."""
-    found, before = plan.found, []
-    if plan.packed:
-        source = found.factors[found.keys.index(plan.matrix_key)]
-        before = [write_laid(source, (plan.matrix_key, PACKED), (plan.row, plan.sum), plan.laid)]
-    return [*before, VectorWriter(plan, tensors).write()]
-
-
-@dataclass(slots=True)
-class VectorWriter:
-    """The kernel of a product while it is written."""
-
-    plan: VectorProduct
-    tensors: Tensors
-    parameters: Parameters = field(default_factory=Parameters)
-    accesses: dict[int, Access] = field(default_factory=dict)
-    front: FrontWriter | None = None
-
-    def write(self) -> TileKernel:
-        """Write it."""
-        plan, found = self.plan, self.plan.found
-        for item in found.ends:
-            for key in item.accesses:
-                self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
-        own = PACKED if plan.packed else plan.matrix_key
-        sides = self._add(own, plan.matrix), plan.vectors
-        if plan.front is None:
-            sides = sides[0], self._add(plan.vectors_key, plan.vectors)
-        else:
-            self.front = FrontWriter(plan.front.added(self.parameters), plan.real, self.tensors)
-        scales = [self._add(item.key, item.access) for item in found.scales]
-        self.add_scales()
-        builder = self.parameters.builder()
-        sizes = {**found.extents, ROWS: -(-found.extents[plan.row] // plan.rows)}
-        values = split_group(builder, [*plan.outer, ROWS], sizes)
-        with builder.parallel() as region:
-            places, own = self._places(region, values), self._own(region, values)
-            loaded = self._load_ends(region, own), self._load_scales(region, scales, own)
-            sums = self.sum(region, sides, places)
-            self._finish(region, own, loaded, sums)
-        kernel = self.parameters.close(builder, plan.groups)
-        return self.promise(kernel, sides)
-
-    def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
-        """The kernel whose factors begin where pieces of them can be read at once."""
-        along = [sides[0], *self.read_along(sides[1], self.plan.sum)]
-        return replace(promise_pieces(kernel, along, self.plan.piece), attributes=group_sizes(1))
-
-    def read_along(self, vectors: Access, sum_: str) -> Sequence[Access]:
-        """What is read for an element of a vector."""
-        return [vectors] if self.front is None else self.front.front.along_sum(sum_)
-
-    def add_scales(self) -> None:
-        """Parameters of what else a row is read with; nothing here."""
-
-    def _add(self, key: Key, access: Access) -> Access:
-        return self.parameters.add(key, access)
-
-    def _places(self, builder: Builder, values: Mapping[str, Value]) -> list[dict[str, Value]]:
-        """Where the loops stand for each sum of a subgroup; rows that are not there are the last one again.
-
-        The parts of a row follow each other, each with all columns.
-        """
-        plan, found = self.plan, []
-        extents = plan.found.extents
-        first = builder.arith("mul", values[ROWS], builder.constant(plan.rows))
-        counted = [range(extents[name]) for name in plan.columns]
-        for step in range(plan.rows):
-            row = builder.arith("add", first, builder.constant(step)) if step else first
-            if step and extents[plan.row] % plan.rows:
-                row = builder.arith("min", row, builder.constant(extents[plan.row] - 1))
-            for part, *place in product(range(plan.parts), *counted):
-                columns = zip(plan.columns, map(builder.constant, place), strict=True)
-                more = builder.constant(part * extents[plan.row])
-                own = builder.arith("add", row, more) if part else row
-                found.append({**values, plan.row: own, **dict(columns)})
-        return found
-
-    def sum(
-        self, builder: Builder, sides: tuple[Access, Access], places: Sequence[Mapping[str, Value]]
-    ) -> list[Value]:
-        """The sums of each work-item, added up: those of the places, then those on the way of each column."""
-        plan, real = self.plan, self.plan.real
-        extent, width = plan.found.extents[plan.sum], plan.piece * WARP
-        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        own = builder.arith("mul", lane, builder.constant(plan.piece))
-        sums = [builder.constant(0.0, real)] * self.count_sums(places)
-        whole = extent // width
-        for begin, end, unrolled in self.turns(whole, plan.piece * BYTES[plan.matrix.element]):
-            attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
-            bounds = builder.constant(begin), builder.constant(end), None
-            with builder.loop(*bounds, [(value, real) for value in sums], attributes) as loop:
-                start = loop.body.arith("mul", loop.variable, loop.body.constant(width))
-                position = loop.body.arith("add", start, own)
-                loop.body.give(*self._add_piece(loop.body, sides, position, places, loop.carried))
-            sums = loop.results
-        if extent % width:
-            position = builder.arith("add", builder.constant(whole * width), own)
-            inside = builder.compare("lt", position, builder.constant(extent))
-            then, otherwise = builder.inner(), builder.inner()
-            then.give(*self._add_piece(then, sides, position, places, sums))
-            otherwise.give(*sums)
-            found = [builder.names.new() for _ in sums]
-            builder.put(
-                If(inside, then.region(), otherwise.region(), tuple(real for _ in sums)), tuple(found)
-            )
-            sums = found
-        return self.add_up(builder, sums)
-
-    def count_sums(self, places: Sequence[Mapping[str, Value]]) -> int:
-        """The sums of a subgroup: those of its places, and those on the way."""
-        more = 0 if self.plan.front is None else len(self.plan.front.sums)
-        return len(places) + more * self._columns
-
-    @property
-    def _columns(self) -> int:
-        return prod(self.plan.found.extents[name] for name in self.plan.columns)
-
-    def turns(self, whole: int, size: int) -> Iterator[tuple[int, int, int]]:
-        """Loops over pieces of a size in bytes: where they begin and end, and how many pieces are under way at once."""
-        rows, more = self.plan.rows * self.plan.parts, PIECE // size
-        first = min(whole, max(1, FIRST * more // rows))
-        most = max(1, self.plan.unrolled * more // rows)
-        at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
-        for begin, end, unrolled in ((0, first, first), (first, whole, at_once)):
-            if begin < end:
-                yield begin, end, unrolled
-
-    def add_up(self, builder: Builder, sums: Sequence[Value]) -> list[Value]:
-        """The sums of all work-items of a subgroup."""
-        real = self.plan.real
-        return [builder.value(SubgroupOperation("add", "reduce", item, real)) for item in sums]
-
-    def _add_piece(
-        self,
-        builder: Builder,
-        sides: tuple[Access, Access],
-        position: Value,
-        places: Sequence[Mapping[str, Value]],
-        sums: Sequence[Value],
-    ) -> list[Value]:
-        """A piece of the sum of each place; what several of them read is loaded once."""
-        plan, found = self.plan, list(sums)
-        steps = [
-            builder.arith("add", position, builder.constant(step)) if step else position
-            for step in range(plan.piece)
-        ]
-        rows: list[list[Value]] = []
-        for number, place in enumerate(places):
-            if number % self._columns:
-                rows.append(rows[-1])
-            else:
-                rows.append([self.load(builder, sides[0], {**place, plan.sum: item}) for item in steps])
-        vectors = self.vectors(builder, sides[1], [{plan.sum: item} for item in steps], places, found)
-        for number, row in enumerate(rows):
-            for left, right in zip(row, vectors[number % self._columns], strict=True):
-                found[number] = add_product(builder, left, right, found[number], plan.real)
-        return found
-
-    def vectors(
-        self,
-        builder: Builder,
-        access: Access,
-        steps: Sequence[Mapping[str, Value]],
-        places: Sequence[Mapping[str, Value]],
-        sums: list[Value],
-    ) -> list[list[Value]]:
-        """Elements of the vector of each column at some steps of the sum; sums on the way grow by theirs."""
-        found = []
-        for column in range(self._columns):
-            place, values = places[column], list[Value]()
-            for step in steps:
-                if self.front is None:
-                    values.append(self.load(builder, access, {**place, **step}))
-                    continue
-                count = len(self.front.front.sums)
-                on_way = slice(len(places) + column * count, len(places) + (column + 1) * count)
-                value, sums[on_way] = self.front.element(builder, {**place, **step}, sums[on_way])
-                values.append(value)
-            found.append(values)
-        return found
-
-    def load(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> Value:
-        """An element as a real."""
-        value = builder.load(access.memref, access.places(builder, values), Scalar(access.element))
-        return value if access.element == self.plan.real.name else builder.cast(value, self.plan.real)
-
-    # --- outputs --------------------------------------------------------------------------------------------------
-
-    def _own(self, builder: Builder, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Where the loops stand for the output of each work-item: those behind the last one have it too."""
-        plan, extents = self.plan, self.plan.found.extents
-        lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
-        number = builder.arith("min", lane, builder.constant(plan.rows * self._columns - 1))
-        first = builder.arith("mul", values[ROWS], builder.constant(plan.rows))
-        columns = builder.constant(self._columns)
-        row = builder.arith("add", first, builder.arith("div", number, columns))
-        found = {**values, plan.row: builder.arith("min", row, builder.constant(extents[plan.row] - 1))}
-        rest = builder.arith("rem", number, columns)
-        for name in reversed(plan.columns):
-            size = builder.constant(extents[name])
-            found[name], rest = builder.arith("rem", rest, size), builder.arith("div", rest, size)
-        return found
-
-    def _load_ends(self, builder: Builder, own: Mapping[str, Value]) -> dict[int, Value]:
-        """What the outputs are made of beside the sums, under way before these are known."""
-        targets = {id(item) for end in self.plan.found.ends for item in end.formula.targets}
-        found = {}
-        for end in self.plan.found.ends:
-            for key in end.accesses.keys() - targets:
-                access = self.accesses[key]
-                places = access.places(builder, own)
-                found[key] = builder.load(access.memref, places, Scalar(access.element))
-        return found
-
-    def _load_scales(
-        self, builder: Builder, scales: Sequence[Access], own: Mapping[str, Value]
-    ) -> list[list[Value]]:
-        """The scales of the row of a work-item, for each of its parts."""
-        plan, found = self.plan, []
-        for part in range(plan.parts):
-            more = builder.constant(part * plan.found.extents[plan.row])
-            row = builder.arith("add", own[plan.row], more)
-            found.append([self.load(builder, item, {**own, plan.row: row}) for item in scales])
-        return found
-
-    def _finish(
-        self,
-        builder: Builder,
-        own: Mapping[str, Value],
-        loaded: tuple[dict[int, Value], list[list[Value]]],
-        sums: Sequence[Value],
-    ) -> None:
-        """The first work-items store what the outputs are made of, each of one row and column."""
-        plan, columns = self.plan, self._columns
-        ends, scales = loaded
-        lane = builder.builtin("subgroup_local_id", LANE)
-        count = plan.rows * columns
-        values = []
-        for part in range(plan.parts):
-            mine = [
-                sums[(row * plan.parts + part) * columns + item]
-                for row in range(plan.rows)
-                for item in range(columns)
-            ]
-            values.append(self._pick(builder, lane, mine))
-        factors = [] if self.front is None else self._on_way(builder, lane, own, sums[count * plan.parts :])
-        for part, value in enumerate(values):
-            for item in (*scales[part], *factors):
-                value = builder.arith("mul", value, item, type_=plan.real)
-            values[part] = value
-        self._store(builder, own, ends, values, builder.compare("lt", lane, builder.constant(count, LANE)))
-
-    def _pick(self, builder: Builder, lane: Value, values: Sequence[Value]) -> Value:
-        """The value of each work-item: the first one has the first."""
-        found = values[-1]
-        for number in reversed(range(len(values) - 1)):
-            is_mine = builder.compare("eq", lane, builder.constant(number, LANE))
-            found = builder.arith("select", is_mine, values[number], found, type_=self.plan.real)
-        return found
-
-    def _on_way(
-        self, builder: Builder, lane: Value, own: Mapping[str, Value], sums: Sequence[Value]
-    ) -> list[Value]:
-        """What the result of a work-item is multiplied with, told the sums on the way of each column."""
-        if self.front is None:
-            return []
-        each = len(sums) // self._columns
-        mine = []
-        for place in range(each):
-            columns = [sums[column * each + place] for column in range(self._columns)]
-            mine.append(self._pick(builder, lane, columns * self.plan.rows))
-        scale = self.front.scale(builder, own, mine)
-        return [] if scale is None else [scale]
-
-    def _store(
-        self,
-        builder: Builder,
-        own: Mapping[str, Value],
-        loaded: dict[int, Value],
-        values: Sequence[Value],
-        is_there: Value,
-    ) -> None:
-        """Store what the outputs are made of the sums of a row, one for each of its parts."""
-        plan, found = self.plan, []
-        target = plan.found.group.product.targets[0].tensor
-        for end in plan.found.ends:
-            writing = _RowEnd(plan.real, self.tensors, end.extents, [builder])
-            writing.accesses, writing.loops, writing.loaded = self.accesses, own, loaded
-            if plan.parts > 1:
-                writing.known = {(target, item): value for item, value in enumerate(values)}
-            result = values[0]
-            if end.formula.values[0] is not end.formula.targets[0]:
-                result = writing.end_value(end, target, result)
-            access = self.accesses[id(end.formula.targets[0])]
-            if access.element not in FLOATS:
-                raise Unsupported("its output is no real")
-            if access.element != plan.real.name:
-                result = builder.cast(result, Scalar(access.element))
-            found.append((result, access))
-        with builder.condition(is_there) as inner:
-            for result, access in found:
-                inner.store(result, access.memref, access.places(inner, own))
-
-
-@dataclass(slots=True)
-class _RowEnd(EndWriter):
-    """Terms behind the sums of a row, whose elements were loaded before."""
-
-    loaded: Mapping[int, Value] = field(default_factory=dict)
-
-    def load(self, element: Element) -> Value:
-        """The element of a tensor, or of the sum."""
-        if id(element) not in self.loaded:
-            return super(_RowEnd, self).load(element)
-        return self.widen(self.loaded[id(element)], self.held(element).element, self.kind(element))
 
 
 def promise_pieces(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:

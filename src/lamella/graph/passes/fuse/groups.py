@@ -130,7 +130,7 @@ class Grouping:
                 self._join(maker, item)
 
     def _join_gate(self, number: int) -> None:
-        """Maps of several parts of a product with few vectors join it at once: each by itself would be read elsewhere."""
+        """Maps of several parts of a product with few vectors join it at once: one alone would let it be stored."""
         group = self.group_of[number]
         if not self.machine.vectors or self.kinds.get(group) is not GroupKind.MAP:
             return

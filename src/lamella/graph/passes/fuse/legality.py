@@ -3,7 +3,7 @@
 - *map*: chains of maps; what several steps need is computed again only where that costs less than a round trip;
 - *row*: reductions with the maps around them, where every step stays in its row: softmax, layer norm, RMS norm;
 - *contract*: one contraction with the maps that read its result element by element, and operands that are only spread;
-  of a matrix and few vectors also with the norm of these, and with maps of two or more parts of its rows (`vectors.py`);
+  of a matrix and few vectors also with the norm of these, and with maps of several parts of its rows (`vectors.py`);
 - *attention*: a contraction, a row group on its result, and a contraction over those rows;
 - *gradient*: the way back through an attention (`gradients.py`);
 - *strip*: groups with a contraction each, the second over windows of what the first makes, which a kernel computes
@@ -290,7 +290,8 @@ def _check_row_prologue(
         machine is None or few, "the rows before it would be reduced again for every block of the contraction"
     )
     group.expect(
-        not few or not any(map(group.is_visible, before)), "what stands before the contraction is read elsewhere"
+        not few or not any(map(group.is_visible, before)),
+        "what stands before the contraction is read elsewhere",
     )
     rows = group.part.facts[reduces[0]].rows
     if rows is None:
@@ -327,7 +328,8 @@ def _check_epilogue(group: Candidate, contract: int, done: set[int], machine: Ma
     gated = vectors > 0 and any(group.size(number) < size for number in after)
     wanted = min(map(group.size, after)) if gated else size
     group.expect(
-        not gated or not group.is_visible(contract), "the contraction is read elsewhere, and in several parts here"
+        not gated or not group.is_visible(contract),
+        "the contraction is read elsewhere, and in several parts here",
     )
     for number in after:
         group.expect(group.size(number) == wanted, "its iteration space is not that of the contraction")

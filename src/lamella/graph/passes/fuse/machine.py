@@ -23,7 +23,7 @@ class Machine:
     """Whether what only moves elements is part of the kernel that reads them, wherever it can be."""
 
     vectors: int = 0
-    """Vectors up to which a product reads its matrix row by row: what scales them, and joins its rows, is part of it."""
+    """Vectors up to which a product goes along the rows of its matrix: a norm of them, and a gate, are part of it."""
 
     joins_gradients: bool = False
     """Whether the way back through an attention is one group: its kernels make scores again and keep none."""

@@ -1,7 +1,7 @@
 """Products of a matrix with few vectors: what belongs to their kernel beside what belongs to every contraction.
 
-Such a product reads its matrix once and its vectors for every row, so that memory decides how long it takes. What scales
-the vectors, a norm, is computed on the way; and one subgroup takes the rows that a gate joins: y[i] and y[i + n].
+Such a product reads its matrix once and its vectors for every row, so that memory decides how long it takes. A norm of
+the vectors is computed on the way; and one subgroup takes the rows that a gate joins: y[i] and y[i + n].
 """
 
 from __future__ import annotations
