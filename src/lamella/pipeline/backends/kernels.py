@@ -50,7 +50,6 @@ from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
 from lamella.base.suggest import list_known
-from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
 from lamella.graph.passes.specialise_shapes import specialise_shapes
@@ -176,7 +175,7 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
     here = device()
     options = with_room(options, here)
     is_open = any(symbols(size) for item in members(model.graph.inputs) for size in extents_of(item))
-    whole = flatten(model, options.limits) if is_open else prepare(model, options, True)
+    whole = model if is_open else prepare(model, options, True)
     memory, tuner = SharedMemory(), open_tuner(options, device_target())
     # What is compiled for known extents is kept by who asks for it, as a whole.
     store = open_cache() if is_open and not is_watched(options) else None
