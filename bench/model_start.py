@@ -1,12 +1,14 @@
 """Measure how whole models start: compiled cold, found again, and the memory that each takes, beside onnxruntime.
 
 usage: python -m bench.model_start [NAME …]    none: resnet50 bert gpt2_decode lstm gigabyte
-`gigabyte` is 1 GB of weights in products of one row: what it takes beyond reading the file, and what the system alone
-takes to give a process so much memory for the first time.
+`--backend cuda --precision bf16` starts them on a GPU, beside nobody; `--profile 25` tells the 25 functions in which
+such a start spends its time. `gigabyte` is 1 GB of weights in products of one row: what it takes beyond reading the
+file, and what the system alone takes to give a process so much memory for the first time.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -14,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +27,14 @@ GIGABYTE = "gigabyte"
 NAMES = ("resnet50", "bert", "gpt2_decode", "lstm", GIGABYTE)
 WIDE, DEEP = 4096, 15
 COLD_S, CACHED_S = 2.0, 0.4
+DEVICE_COLD_S, DEVICE_CACHED_S = 5.0, 1.0
 STARTED = """
-import json, os, resource, sys, time
+import cProfile, json, os, pstats, resource, sys, time
 import numpy as np
 from pathlib import Path
-model, given = sys.argv[1], {path.stem.partition(".")[2]: np.load(path) for path in map(Path, sys.argv[2:])}
+profile = None
+model, backend, precision, lines, *paths = sys.argv[1:]
+given = {path.stem.partition(".")[2]: np.load(path) for path in map(Path, paths)}
 def clock():
     return np.array([time.perf_counter(), sum(os.times()[:4])])
 if model.endswith(".onnx"):
@@ -43,11 +49,18 @@ if model.endswith(".onnx"):
 else:
     import lamella
     start = clock()
-    executable = lamella.compile(model, backend="cpu", threads=1)
+    ways = {"backend": "cpu", "threads": 1} if backend == "cpu" else {"backend": backend, "precision": precision}
+    profile = cProfile.Profile() if int(lines) else None
+    if profile is not None:
+        profile.enable()
+    executable = lamella.compile(model, **ways)
     run = lambda: executable(**given)
 made = clock()
 run()
 first = clock()
+if int(lines) and profile is not None:
+    profile.disable()
+    pstats.Stats(profile, stream=sys.stderr).sort_stats("cumulative").print_stats(int(lines))
 run()
 second = clock()
 times = [made - start, first - made, second - first]
@@ -74,6 +87,16 @@ print(json.dumps({"read": (read - begin).tolist(), "given": (clock() - read).tol
 """
 
 
+class Way(NamedTuple):
+    """Where a model runs, and in which precision."""
+
+    backend: str
+    precision: str
+
+
+CPU = Way("cpu", "f32")
+
+
 def environment(cache: str) -> dict[str, str]:
     """One thread, a cache of machine code, and bytecode, which every installed package has."""
     found = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -81,9 +104,11 @@ def environment(cache: str) -> dict[str, str]:
     return {**found, "OMP_NUM_THREADS": "1", "LAMELLA_CACHE": cache, "PYTHONPYCACHEPREFIX": kept}
 
 
-def start(model: Path, inputs: Sequence[Path], cache: str) -> Mapping[str, list[list[float]] | float]:
+def start(
+    model: Path, inputs: Sequence[Path], cache: str, way: Way = CPU, lines: int = 0
+) -> Mapping[str, list[list[float]] | float]:
     """Seconds to make a model callable, of its first call and of its second one, and the peak of memory."""
-    command = [sys.executable, "-c", STARTED, str(model), *map(str, inputs)]
+    command = [sys.executable, "-c", STARTED, str(model), *way, str(lines), *map(str, inputs)]
     done = subprocess.run(command, env=environment(cache), stdout=subprocess.PIPE, check=True)
     found: Mapping[str, list[list[float]] | float] = json.loads(done.stdout)
     return found
@@ -100,6 +125,19 @@ def told(name: str, way: str, facts: Mapping[str, list[list[float]] | float], ta
     seconds = "".join(f"{item:>8.2f}" for item in (*whole, made[1], first[1], run[1]))
     aim = f"   target {target:.1f} s" if target else ""
     return f"{name:14} {way:12}{seconds}{peak / 1e6:>9.0f}{aside / 1e6:>7.0f}{aim}"
+
+
+def measure_on_device(name: str, way: Way, lines: int) -> None:
+    """The lines of one model on a GPU."""
+    material, _ = material_of(name, 1)
+    inputs = sorted(material.model.parent.glob("input*.npy"))
+    with TemporaryDirectory(prefix="lamella-objects-") as cache:
+        print(told(name, "cold", start(material.model, inputs, cache, way, lines), DEVICE_COLD_S), flush=True)
+        for _ in range(2):  # the first of them finds no bytecode
+            found = start(material.model, inputs, cache, way)
+            print(told(name, "found again", found, DEVICE_CACHED_S), flush=True)
+        if lines:
+            start(material.model, inputs, cache, way, lines)
 
 
 def measure(name: str) -> None:
@@ -146,14 +184,22 @@ def measure_gigabyte() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--precision", default="f32")
+    parser.add_argument("--profile", type=int, default=0)
+    options = parser.parse_args()
     heads = ("wall", "CPU", "load", "first", "run")
     print(f"{'model':14} {'':12}{''.join(f'{word:>8}' for word in heads)}{'peak MB':>9}{'aside':>7}")
     print(
         "seconds until a result is there, less what a run takes; then CPU seconds of loading, first and second run;\n"
         "the most memory that the process held, and that another one held which compiled for it"
     )
-    for chosen in sys.argv[1:] or NAMES:
-        if chosen == GIGABYTE:
+    for chosen in options.names or NAMES:
+        if options.backend != "cpu":
+            measure_on_device(chosen, Way(options.backend, options.precision), options.profile)
+        elif chosen == GIGABYTE:
             measure_gigabyte()
         else:
             measure(chosen)

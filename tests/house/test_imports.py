@@ -39,8 +39,10 @@ LOADERS = (
     "lamella.pipeline.backends",
     "lamella.backend.cpu",
     "lamella.backend.cpu.compile",
+    "lamella.backend.cuda",
     "lamella.backend.executor.stored",
     "lamella.pipeline.backends.cpu",
+    "lamella.pipeline.backends.cuda",
 )
 BASE_PACKAGES = {"numpy", "ml_dtypes"}
 DOORS = {"lamella.base.paths", "lamella.base.reader", "lamella.base.writer"}

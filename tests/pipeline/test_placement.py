@@ -17,7 +17,7 @@ import lamella
 from docs.generate import repaired
 from lamella.backend.cpu.run.kernels import CompiledKernels as Compiled
 from lamella.backend.cpu.run.lists import NativeList
-from lamella.backend.executor import kernels
+from lamella.backend.executor import kernels, specialised
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.interpreter import InterpretedKernels as Interpreted
 from lamella.base import optional
@@ -180,7 +180,7 @@ def test_a_few_sets_of_extents_stay_ready(tmp_path: Path, monkeypatch: pytest.Mo
     assert isinstance(runner, kernels.KernelRunner)
     inner = runner._specialise
 
-    def specialise(extents: Mapping[str, int]) -> kernels.Specialised:
+    def specialise(extents: Mapping[str, int]) -> specialised.Specialised:
         made.append(extents)
         return inner(extents)
 
@@ -327,11 +327,11 @@ def test_a_step_that_the_reference_takes_over_is_told(
     """No formula is known that does it: a kernel that finds no value where the reference finds one."""
     path = written(tmp_path, LAYER)
     fed = {"x": drawn((1, 2, 6)), "keep": np.asarray([1])}
-    monkeypatch.setattr(kernels.SpecialisedRunner, "_run", lambda self, launched, held: False)
+    monkeypatch.setattr(specialised.SpecialisedRunner, "_run", lambda self, launched, held: False)
     monkeypatch.setattr(NativeList, "run", lambda self, *rest: False)
     run = lamella.compile(path, "cpu")
     run(**fed)
-    assert {item.reason for item in placement_of(run)} == {kernels.NO_VALUE}
+    assert {item.reason for item in placement_of(run)} == {specialised.NO_VALUE}
     with pytest.raises(LamellaError, match="had no value"):
         lamella.compile(path, "cpu", strict_backend=True)(**fed)
 

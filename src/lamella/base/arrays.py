@@ -73,6 +73,20 @@ def _known_type(values: Array) -> ElementType:
     return element
 
 
+def uniform(shape: Sequence[int], value: npt.ArrayLike, dtype: DType) -> Array:
+    """An array of one number that takes the memory of one, and that nobody can write."""
+    one = np.asarray(value, dtype)
+    one.flags.writeable = False
+    return np.broadcast_to(one, tuple(shape))
+
+
+def uniform_value(values: Array) -> Array | None:
+    """The number, of rank 0, that a uniform array has everywhere; None where each element has memory of its own."""
+    if values.size < 2 or any(values.strides) or values.flags.writeable:
+        return None
+    return np.asarray(values[(0,) * values.ndim], values.dtype)
+
+
 def strided(values: Array, shape: Sequence[int], strides: Sequence[int], writeable: bool) -> Array:
     """A view of an array with any shape and strides, in bytes.
 

@@ -35,7 +35,6 @@ from lamella.graph.nodes import (
     Update,
     Value,
     regions,
-    tensors,
     walk,
 )
 from lamella.ops.instance import Repeated, singles
@@ -50,9 +49,11 @@ def results_of(node: Node) -> Iterator[Tensor | Pack]:
 
 def operands_of(node: Node) -> Iterator[Tensor | Pack]:
     """The tensors and packs that a node reads, by its regions too."""
-    if isinstance(node, Operation):
-        yield from members(node.inputs)
-    elif isinstance(node, Loop):
+    return members(node.inputs) if isinstance(node, Operation) else _operands_inside(node)
+
+
+def _operands_inside(node: Branch | Loop) -> Iterator[Tensor | Pack]:
+    if isinstance(node, Loop):
         yield from (*node.carried, *members(node.scans))
         if isinstance(node.count, Tensor):
             yield node.count
@@ -64,11 +65,14 @@ def operands_of(node: Node) -> Iterator[Tensor | Pack]:
 
 def members(arguments: Iterable[Argument]) -> Iterator[Tensor | Pack]:
     """The tensors and the packs of unknown length among arguments."""
+    # Passes ask this a million times for a large graph: nearly all arguments are tensors.
+    found: list[Tensor | Pack] = []
     for argument in arguments:
-        if isinstance(argument, Pack):
-            yield argument
-        else:
-            yield from tensors(argument)
+        if isinstance(argument, tuple):
+            found += argument
+        elif argument is not None:
+            found.append(argument)
+    return iter(found)
 
 
 def uses(graph: Graph) -> dict[str, int]:

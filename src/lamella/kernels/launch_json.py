@@ -50,10 +50,13 @@ def as_numbers(value: object, least: int = 0) -> tuple[int, ...]:
 def encode_list(whole: LaunchList) -> dict[str, object]:
     """A launch list as a value of JSON; of an origin its words stay."""
     return {
-        "buffers": {name: [item.size, item.zeroed] for name, item in whole.buffers.items()},
+        "buffers": {
+            name: [item.size, item.zeroed, int(item.outside)] for name, item in whole.buffers.items()
+        },
         "launches": [_encode_launch(item) for item in whole.launches],
         "inputs": {name: _encode_view(item) for name, item in whole.inputs.items()},
         "outputs": {name: _encode_view(item) for name, item in whole.outputs.items()},
+        "sets": [sorted(item) for item in (whole.overwritten, whole.undo, whole.bound)],
     }
 
 
@@ -61,9 +64,9 @@ def decode_list(value: object, most_bytes: int) -> LaunchList:
     """The launch list of a value of JSON. Malformed: it is none, too large, or a view leaves its buffer."""
     found = as_object(value)
     buffers = {
-        name: Buffer(as_number(size), as_number(zeroed))
+        name: Buffer(as_number(size), as_number(zeroed), bool(as_number(outside)))
         for name, item in as_object(found.get("buffers")).items()
-        for size, zeroed in (as_list(item, 2),)
+        for size, zeroed, outside in (as_list(item, 3),)
     }
     if any(item.size > most_bytes for item in buffers.values()):
         raise Malformed("a buffer that is too large")
@@ -74,7 +77,12 @@ def decode_list(value: object, most_bytes: int) -> LaunchList:
     launches = tuple(_decode_launch(item, view) for item in as_list(found.get("launches")))
     inputs = {name: view(item) for name, item in as_object(found.get("inputs")).items()}
     outputs = {name: view(item) for name, item in as_object(found.get("outputs")).items()}
-    return LaunchList(buffers, launches, inputs, outputs)
+    overwritten, undo, bound = (
+        frozenset(map(as_text, as_list(item))) for item in as_list(found.get("sets"), 3)
+    )
+    if not (overwritten | bound <= inputs.keys() and undo <= outputs.keys()):
+        raise Malformed("a list names what it does not have")
+    return LaunchList(buffers, launches, inputs, outputs, overwritten, undo, bound)
 
 
 def _encode_view(view: BufferView) -> list[object]:

@@ -12,6 +12,7 @@ from typing import cast
 
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
 from lamella.base.paths import shown
 from lamella.bridge.module_to_graph import fusion_hints
 from lamella.bridge.module_to_graph.backward import (
@@ -74,6 +75,7 @@ CONSTANT = re.compile(r"constant(_\d+)?|(.*\W|.*_)?(freqs|inv_freq|(cos|sin)_cac
 """Names of variables that are numbers of an export, or tables of angles."""
 
 
+@gc_paused()
 def trainable(path: Path, options: Options) -> TrainableGraph:
     """A model in any language with its gradients; LamellaError and InputError say what is wrong."""
     language = language_of(path, options.language)

@@ -9,7 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from lamella.base.arrays import Array, numpy_dtype
+from lamella.base.background import Background
 from lamella.base.errors import InputError
+from lamella.base.filling import draw_normal
 from lamella.base.limits import OutOfRange, product
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -29,11 +31,15 @@ def with_initial(model: Model, options: Options) -> tuple[Model, tuple[str, ...]
     lacking = tuple(item for item in model.graph.variables if item.name not in data)
     if not lacking:
         return model, ()
-    drawn = dict(_draw(lacking, options))
+    filling = Background()
+    drawn = dict(_draw(lacking, options, filling))
+    filling.wait()
+    for array in drawn.values():
+        array.flags.writeable = False  # so nobody needs a copy to be sure of it
     return replace(model, data={**data, **drawn}), tuple(drawn)
 
 
-def _draw(lacking: tuple[Tensor, ...], options: Options) -> Iterator[tuple[str, Array]]:
+def _draw(lacking: tuple[Tensor, ...], options: Options, filling: Background) -> Iterator[tuple[str, Array]]:
     real = np.dtype(np.float64 if options.dtype == "f64" else np.float32)
     for item in lacking:
         shape = tuple(size for size in item.shape if isinstance(size, int))
@@ -46,15 +52,18 @@ def _draw(lacking: tuple[Tensor, ...], options: Options) -> Iterator[tuple[str, 
                 f"'{item.name[:80]}' has no numbers, and its extents {item.shape} are no shape of a weight"
             )
         kind = real if item.element.is_float else np.dtype(numpy_dtype(item.element))
-        yield item.name, _initial(item.name, shape, options.start_seed, item.element.is_float).astype(kind)
+        found = np.zeros(shape, kind)
+        if item.element.is_float:
+            _fill(item.name, found, options.start_seed, filling)
+        yield item.name, found
 
 
-def _initial(name: str, shape: tuple[int, ...], seed: int, is_real: bool) -> Array:
-    if not is_real:
-        return np.zeros(shape)
+def _fill(name: str, found: Array, seed: int, filling: Background) -> None:
+    """Give a weight what it begins with; a large one is full when the filling has been waited for."""
+    shape = found.shape
     if len(shape) < 2:
         last = name.rpartition(".")[2].lower()
-        return np.zeros(shape) if any(word in last for word in ADDED) else np.ones(shape)
+        found[...] = 0 if any(word in last for word in ADDED) else 1
+        return
     random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    found: Array = random.standard_normal(shape) / np.sqrt(max(1, product(shape[1:])))
-    return found
+    draw_normal(random, found, np.sqrt(max(1, product(shape[1:]))), found.dtype.type, filling)

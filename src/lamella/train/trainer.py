@@ -11,9 +11,10 @@ from typing import cast
 
 import numpy as np
 
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, uniform
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
+from lamella.base.gc import gc_paused
 from lamella.graph.model import Model, Place
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.module.observe import GRADIENT
@@ -86,7 +87,8 @@ class Trainer:
         self._real = np.dtype(np.float64 if self.settings.dtype == "f64" else np.float32)
         self._watching = Watching(watched_places(self.source))
         self._made_for = self._watching.changes
-        self.graphs: tuple[StepGraph, ...] = (self._first_half(self._builder),)
+        with gc_paused():
+            self.graphs: tuple[StepGraph, ...] = (self._first_half(self._builder),)
         if self.settings.accumulation > 1 or self.settings.is_split:
             self.graphs = (*self.graphs, self._builder.application())
         self._parts = [self._compile(item) for item in self._models()]
@@ -104,9 +106,10 @@ class Trainer:
     def _start_masters(self) -> None:
         """Let wide copies of narrow parameters begin with the numbers of the model, which may be wider too."""
         data = self.source.model.data or {}
+        own = {item.name for item in self.graphs[-1].model.graph.variables}
         for name in self.source.gradients:
             master = slot_name(name, MASTER)
-            if master in self._state:
+            if master in own:
                 given = data[name] if name in data else self._state[name]
                 self._state[master] = np.asarray(given).astype(self._real)
 
@@ -140,7 +143,7 @@ class Trainer:
     def fixed(self) -> Mapping[str, Array]:
         """The variables that no step changes: frozen parameters by path, tables."""
         own = {item.name for item in self.source.model.graph.variables} - set(self.graphs[-1].updated)
-        held = self._held()
+        held = self._held() if own else {}
         return {self.source.policy(name).path: held[name] for name in own if name in held}
 
     def _held(self) -> Mapping[str, Array]:
@@ -389,7 +392,7 @@ class _StartData(Mapping[str, Array]):
         tensor = next(item for item in self.model.graph.variables if item.name == name)
         shape = tuple(item for item in tensor.shape if isinstance(item, int))
         kind = np.dtype(np.int8) if tensor.element.is_integer else self.real
-        return np.full(shape, STARTS.get(name, 0), kind)
+        return uniform(shape, STARTS.get(name, 0), kind)
 
     def __contains__(self, name: object) -> bool:
         return name in self.zeros or name in self.data

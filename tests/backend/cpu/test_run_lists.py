@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from lamella import LamellaError
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.segments import Segment
 from lamella.backend.reference import compile_model
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, uniform
 from lamella.bridge.graph_to_kernels import graph_to_kernels
 from lamella.graph.model import Model
 from lamella.kernels.launches import FILL, LaunchList
@@ -321,6 +322,38 @@ def test_states_are_overwritten_and_what_somebody_holds_is_left_alone() -> None:
         part = run.state["v"][3:5] if step == 8 else part
     np.testing.assert_array_equal(held, np.full(40, 6))
     np.testing.assert_array_equal(part, np.full(2, 9))
+
+
+@pytest.mark.parametrize("backend", ["made", "reference"])
+def test_states_may_begin_uniform_and_begin_anew(backend: str) -> None:
+    """Zeros that take no memory are a start like any other; what was made of them is written again."""
+    model = small("x: real[40];", "y = math.neg(v);", blocks=COUNTER)
+    start = {"v": uniform((40,), 0, np.dtype(np.float32))}
+    data = Model(model.graph, model.library, start)
+    run = made(data) if backend == "made" else compile_model(data)
+    x, places = np.ones(40, np.float32), []
+    for _ in range(3):
+        for step in range(3):
+            np.testing.assert_array_equal(run(x=x)["y"], np.full(40, -step))
+        places.append(run.state["v"].ctypes.data)
+        held = np.array(run.state["v"])
+        run.restart(start)
+        np.testing.assert_array_equal(run.state["v"], np.zeros(40))
+    run.restart({"v": held})
+    np.testing.assert_array_equal(run(x=x)["y"], np.full(40, -3))
+    np.testing.assert_array_equal(held, np.full(40, 3))  # what somebody gave is not written
+    assert backend == "reference" or len(set(places)) == 1
+
+
+def test_large_weights_are_drawn_as_small_ones_are() -> None:
+    """Threads draw them while something else is done: who asks for them gets the numbers of their seed and name."""
+    text = "@variable { w: real[700, 600]; v: real[3, 600]; }"
+    model = small("x: real[600];", "y = math.neg(x);", blocks=text)
+    run = made(model)
+    for name, shape in (("w", (700, 600)), ("v", (3, 600))):
+        random = np.random.default_rng([0, zlib.crc32(name.encode())])
+        want = (random.standard_normal(shape) / np.sqrt(600)).astype(np.float32)
+        np.testing.assert_array_equal(run.state[name], want)
 
 
 def test_a_new_state_is_no_output() -> None:

@@ -19,7 +19,15 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
 from lamella.backend.cpu.jit import MACHINES, assembly
 from lamella.backend.cuda import driver
-from lamella.backend.cuda.compile import decode_entries, encode_entries, with_sizes
+from lamella.backend.cuda.built import (
+    BuiltKernel,
+    BuiltProgram,
+    decode_kernel,
+    decode_program,
+    encode_kernel,
+    encode_program,
+)
+from lamella.backend.cuda.compile import with_sizes
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.errors import InputError
 from lamella.kernels.target import find_target
@@ -83,7 +91,10 @@ def test_older_devices_have_no_warpgroups() -> None:
 
 def test_what_a_launch_knows_is_kept() -> None:
     entries = emit_for(LARGE)[0].entries
-    assert decode_entries(encode_entries(entries)) == entries
+    program = BuiltProgram(entries, {entries[0].symbol: b"code"}, b"key")
+    assert decode_program(encode_program(program), b"key") == program
+    kernel = BuiltKernel(entries[0], b"code")
+    assert decode_kernel(encode_kernel(kernel)) == kernel
 
 
 def test_the_program_runs_on_a_processor_too() -> None:

@@ -65,6 +65,16 @@ def emit(program: Program, target: Target) -> Compiled:
     return _emission().emit(program, target)
 
 
+def verify(program: Program, target: Target) -> None:
+    """Raise what is wrong with a program."""
+    _emission().verify(program, target)
+
+
+def emit_kernel(program: Program, target: Target, number: int, symbol: str) -> Compiled:
+    """The LLVM text of one kernel of a program without errors, under a symbol."""
+    return _emission().emit_kernel(program, target, number, symbol)
+
+
 def _emission() -> Emission:
     return cast(Emission, load_late("lamella.backend.cpu.emission"))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lamella.base.records import dataclass
-from lamella.lang.tensor.nodes import Program
+
+if TYPE_CHECKING:
+    from lamella.lang.tensor.nodes import Program
 
 
 @dataclass(frozen=True, slots=True)

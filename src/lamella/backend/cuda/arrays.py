@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Sequence
 from math import prod
 from typing import Protocol
 
 import numpy as np
 
-from lamella.backend.cuda.driver import POINTER, Stream, call, device, functions, own_stream
+from lamella.backend.cuda.driver import POINTER, Stream, call, device, own_stream, release_with
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
@@ -29,7 +28,7 @@ class DeviceMemory:
         found = ctypes.c_uint64()
         call("cuMemAlloc_v2", ctypes.byref(found), max(size, 1), doing=f"allocating {size} bytes")
         self.address, self.size = found.value, size
-        weakref.finalize(self, _free, found.value)
+        release_with(self, "cuMemFree_v2", self.address)
 
     def write(self, source: int, size: int, stream: Stream, offset: int = 0) -> None:
         """Copy bytes of the host to here; they must stay as they are until the stream has come so far."""
@@ -43,13 +42,13 @@ class DeviceMemory:
             place = self.address + offset
             call("cuMemcpyDtoHAsync_v2", target, place, size, stream.handle, doing="copying from the device")
 
+    def take(self, other: DeviceMemory, stream: Stream) -> None:
+        """Copy all bytes of other memory of the device to here."""
+        call("cuMemcpyDtoDAsync_v2", self.address, other.address, other.size, stream.handle)
+
     def fill(self, stream: Stream) -> None:
         """Make all bytes zero."""
         call("cuMemsetD8Async", self.address, 0, self.size, stream.handle)
-
-
-def _free(address: int) -> None:
-    functions()["cuMemFree_v2"](address)
 
 
 class PinnedMemory:
@@ -60,7 +59,7 @@ class PinnedMemory:
         found = POINTER()
         call("cuMemHostAlloc", ctypes.byref(found), max(size, 1), 0, doing=f"pinning {size} bytes")
         self.address, self.size = found.value or 0, size
-        weakref.finalize(self, functions()["cuMemFreeHost"], self.address)
+        release_with(self, "cuMemFreeHost", self.address)
 
     def bytes(self) -> Array:
         """The memory as an array, which must not outlive this object."""

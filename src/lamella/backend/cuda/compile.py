@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from lamella.backend.cpu.compile import emit
-from lamella.backend.cpu.compiled import CachedProgram, KernelSymbol, Pipeline, TensorMap
-from lamella.backend.cpu.jit import (
-    Processor,
-    assembly,
-    object_key,
-    open_cache,
-    pack_objects,
-    unpack_objects,
-)
+from lamella.backend.cpu.compiled import CachedProgram
+from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cpu.run.kernels import LaunchCompiler
+from lamella.backend.cuda.building import build_program
+from lamella.backend.cuda.code import device_code
 from lamella.backend.cuda.driver import device
-from lamella.backend.cuda.kernels import CudaKernels, load_code
-from lamella.backend.cuda.modules import assemble_ptx
+from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.package import fingerprint
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.rewrite import walk
 from lamella.kernels.share_rows import share_rows
+from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import TARGETS, Target, find_target
-from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Builtin, Dictionary, DictionaryEntry, Function, Parallel, Program
 
-PARTS = ("backend/cpu", "backend/cuda", "kernels", "lang/tensor")
-"""The parts of the package that code for the device depends on."""
 PROCESSOR_LANES, WARP, FOREACH_ITEMS = 16, 32, 128
 
 
@@ -55,10 +44,18 @@ def compile_program(
         lambda tested: compile_program(tested, limits=limits, target=chosen, proved=True),
         lambda whole: _interpret(whole, limits),
     )
-    entries, content = _code(program, chosen)
-    code = load_code(content, entries, program.functions, chosen)
-    compiled = CachedProgram(program, entries, lambda: emit(program, chosen))
+    built = build_program(program, chosen, open_cache())
+    rows = list(zip(built.entries, program.functions, strict=True))
+    blocks = {entry.symbol: choose_sizes(item, chosen).work_group_size for entry, item in rows}
+    code = device_code(built, blocks, {item.name: _place(item) for _, item in rows})
+    compiled = CachedProgram(program, built.entries, lambda: emit(program, chosen))
     return CudaKernels(compiled, code, limits=limits, proved=proved, ways=ways)
+
+
+def _place(function: Function) -> str:
+    """Where the text of a kernel stands, where it has one."""
+    span = function.span
+    return f"{span.source.name}:{span.line}" if span.source.text else ""
 
 
 def fit_kernels(graph: KernelGraph) -> KernelGraph:
@@ -94,54 +91,3 @@ def _sized(function: Function) -> Function:
 
 def _interpret(program: Program, limits: Limits) -> NamedKernels:
     return interpret(program, limits=limits, check_bounds=True)
-
-
-def _code(program: Program, target: Target) -> tuple[tuple[KernelSymbol, ...], bytes]:
-    """The kernels of a program and their machine code."""
-    store, machine = open_cache(), Processor(target.triple, target.cpu, target.features)
-    parts = ("cuda", str(device().driver), write(program), repr(target), fingerprint(*PARTS))
-    key = b"" if store is None else object_key("\0".join(parts), machine)
-    kept = None if store is None else store.get(key)
-    if kept is not None:
-        told, content = unpack_objects(kept)
-        return decode_entries(told), content
-    compiled = emit(program, target)
-    text = assembly(compiled.text, machine)
-    if any(entry.pipeline is not None for entry in compiled.entries):
-        # What is linked is compiled apart: warpgroups then get no registers of their own and wait for each product.
-        content = text.encode() + b"\0"
-    else:
-        content = assemble_ptx(text, None)
-    if store is not None:
-        store.put(key, pack_objects([encode_entries(compiled.entries), content]))
-    return compiled.entries, content
-
-
-def encode_entries(entries: Sequence[KernelSymbol]) -> bytes:
-    """What is known of kernels beside their code, as JSON."""
-    return json.dumps([asdict(item) for item in entries]).encode()
-
-
-def decode_entries(content: bytes) -> tuple[KernelSymbol, ...]:
-    """The same, read again; it comes from a file whose digest was verified."""
-    return tuple(_entry(**item) for item in json.loads(content))
-
-
-def _entry(
-    name: str,
-    symbol: str,
-    local_bytes: int,
-    pipeline: dict[str, object] | None,
-    together: int,
-    is_early: bool,
-) -> KernelSymbol:
-    found = None
-    if pipeline is not None:
-        listed = pipeline.pop("maps")
-        maps = tuple(_map(**item) for item in listed) if isinstance(listed, list) else ()
-        found = Pipeline(**pipeline, maps=maps)  # type: ignore[arg-type]
-    return KernelSymbol(name, symbol, local_bytes, found, together, is_early)
-
-
-def _map(slot: int, element: str, shape: list[int], stride: int, columns: int) -> TensorMap:
-    return TensorMap(slot, element, (shape[0], shape[1]), stride, columns)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import weakref
 from dataclasses import field
 
+import numpy as np
+
+from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceMemory
-from lamella.backend.cuda.driver import device, own_stream
-from lamella.base.arrays import Array
+from lamella.backend.cuda.driver import call, device, own_stream
+from lamella.base.arrays import Array, uniform_value
 from lamella.base.records import dataclass
 
 
@@ -24,6 +27,8 @@ class _Copy:
     is_same: bool = True
     """Whether the device has what the host has, or something newer."""
     is_newer: bool = False
+    stays: bool = False
+    """Whether nobody wants it at home: launches made it for others."""
 
 
 @dataclass(slots=True)
@@ -36,18 +41,45 @@ class DeviceCopies:
 
     def memory(self, array: Array) -> DeviceMemory:
         """Where a dense array lies on the device, copied there where that has not happened."""
-        found = self._find(array)
-        if found is None:
-            key = id(array)
-            found = _Copy(
-                weakref.ref(array, lambda gone: self._forget(key, gone)), DeviceMemory(array.nbytes), False
-            )
-            self._held[key] = found
+        found = self._find(array) or self._hold(array)
         if not found.is_same:
             found.memory.write(address_of(array), array.nbytes, own_stream())
             own_stream().wait()  # whoever owns the array may change it from now on
             found.is_same = True
         return found.memory
+
+    def put(self, source: Array, room: Array | None = None) -> Array:
+        """A dense array, or the one that is given, whose numbers on the device are those of another.
+
+        The host gets them when it asks for them. Zeros need no memory of the host at all.
+        """
+        array = empty_array(source.shape, source.dtype) if room is None else room
+        self._write(source, array)
+        return array
+
+    def keep(self, array: Array, address: int) -> None:
+        """Let the device have what lies there at an address as an array for which the host never asks."""
+        found = self._find(array) or self._hold(array)
+        found.is_same = found.is_newer = found.stays = True
+        call("cuMemcpyDtoDAsync_v2", found.memory.address, address, array.nbytes, own_stream().handle)
+
+    def _write(self, source: Array, array: Array) -> None:
+        found = self._find(array)
+        if found is None:
+            found = self._hold(array)
+        elif not found.is_same:
+            self.version += 1
+        found.is_same = found.is_newer = True
+        newer, value = self.newer(source), uniform_value(source)
+        if newer is not None:
+            found.memory.take(newer, own_stream())
+            return
+        if value is not None and not value.tobytes().strip(b"\0"):
+            found.memory.fill(own_stream())
+            return
+        dense = np.ascontiguousarray(source)
+        found.memory.write(address_of(dense), dense.nbytes, own_stream())
+        own_stream().wait()
 
     def newer(self, array: Array) -> DeviceMemory | None:
         """Where the newer values of an array lie, where the host has older ones."""
@@ -69,7 +101,7 @@ class DeviceCopies:
 
     def settle(self) -> None:
         """Bring home what launches wrote; from now on the host may write its arrays."""
-        newer = [item for item in self._held.values() if item.is_newer]
+        newer = [item for item in self._held.values() if item.is_newer and not item.stays]
         if not newer:
             return
         device()
@@ -84,6 +116,15 @@ class DeviceCopies:
     def _find(self, array: Array) -> _Copy | None:
         found = self._held.get(id(array))
         return found if found is not None and found.array() is array else None
+
+    def _hold(self, array: Array) -> _Copy:
+        """Memory on the device for an array."""
+        key = id(array)
+        found = _Copy(
+            weakref.ref(array, lambda gone: self._forget(key, gone)), DeviceMemory(array.nbytes), False
+        )
+        self._held[key] = found
+        return found
 
     def _forget(self, key: int, gone: weakref.ref[Array]) -> None:
         found = self._held.get(key)

@@ -7,6 +7,7 @@ ours. A call that fails is a finding in the driver's own words, with what was be
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -55,8 +56,9 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphLaunch": (POINTER, POINTER),
     "cuGraphExecDestroy": (POINTER,),
     "cuGraphDestroy": (POINTER,),
-    "cuModuleLoadDataEx": (POINTER, POINTER, *OPTIONS),
-    "cuModuleUnload": (POINTER,),
+    "cuLibraryLoadData": (POINTER, POINTER, POINTER, POINTER, UNSIGNED, POINTER, POINTER, UNSIGNED),
+    "cuLibraryGetModule": (POINTER, POINTER),
+    "cuLibraryUnload": (POINTER,),
     "cuModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p),
     "cuFuncSetAttribute": (POINTER, INT, INT),
     "cuLaunchKernel": (POINTER, *(UNSIGNED,) * 7, POINTER, POINTER, POINTER),
@@ -99,6 +101,11 @@ def call(name: str, *arguments: object, doing: str = "") -> None:
     code = functions()[name](*arguments)
     if code:
         raise driver_error(code, doing or name)
+
+
+def release_with(owner: object, name: str, handle: int) -> None:
+    """Let the driver take something back when its owner is gone; it takes everything back from a process that ends."""
+    weakref.finalize(owner, functions()[name], handle).atexit = False
 
 
 def driver_error(code: int, doing: str, launched: Sequence[str] = ()) -> InputError:
@@ -248,6 +255,7 @@ class Event:
         made = POINTER()
         call("cuEventCreate", ctypes.byref(made), 0)
         self.handle = made.value or 0
+        release_with(self, "cuEventDestroy_v2", self.handle)
 
     def record(self, stream: Stream) -> None:
         """Let it be when all that the stream was given so far is done."""
@@ -259,9 +267,6 @@ class Event:
         call("cuEventSynchronize", self.handle)
         call("cuEventElapsedTime", ctypes.byref(found), other.handle, self.handle)
         return found.value / 1e3
-
-    def __del__(self) -> None:
-        functions()["cuEventDestroy_v2"](self.handle)
 
 
 @cache
@@ -287,11 +292,8 @@ class LaunchGraph:
         call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0, doing="making a launch graph")
         call("cuGraphDestroy", graph)
         self._stream, self._handle = stream, made.value or 0
+        release_with(self, "cuGraphExecDestroy", self._handle)
 
     def launch(self) -> None:
         """Run it once more."""
         call("cuGraphLaunch", self._handle, self._stream.handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", 0):
-            functions()["cuGraphExecDestroy"](self._handle)

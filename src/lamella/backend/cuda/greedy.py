@@ -113,6 +113,9 @@ def _kernels(count: int) -> CudaKernels:
 class GreedyChoice:
     """Chooses the likeliest of scores on the device, as often as it is launched."""
 
+    most = MOST_STEPS
+    """How many choices it keeps."""
+
     def __init__(self, scores: int, count: int, following: int) -> None:
         """Scores and the number of the next run lie at these addresses."""
         parts, integers = -(-count // PART), np.dtype(np.int64)

@@ -6,15 +6,15 @@ are copied to the device and back; those of the device are used where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from lamella.backend.arguments import written_parameters
-from lamella.backend.cpu.compiled import EmittedProgram, KernelSymbol
+from lamella.backend.cpu.compiled import EmittedProgram
 from lamella.backend.cpu.convention import slots_of
-from lamella.backend.cpu.jit import MACHINES, LoadedCode, readable_assembly
+from lamella.backend.cpu.jit import MACHINES, readable_assembly
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.cpu.run.launch import (
     GroupTables,
@@ -24,37 +24,15 @@ from lamella.backend.cpu.run.launch import (
 )
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
+from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.driver import Stream, device, own_stream
 from lamella.backend.cuda.maps import with_maps
-from lamella.backend.cuda.modules import DeviceKernel, Module
+from lamella.backend.cuda.modules import DeviceKernel
 from lamella.backend.named import Groups, NamedKernels
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
-from lamella.kernels.sizes import choose_sizes
-from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Function, Group
-
-
-class DeviceCode(LoadedCode):
-    """Code on the device: what stands for the address of a kernel is the driver's handle of it."""
-
-    def __init__(self, module: Module, kernels: Mapping[str, DeviceKernel]) -> None:
-        super().__init__(module, {symbol: kernel.handle for symbol, kernel in kernels.items()})
-        self.kernels = {kernel.handle: kernel for kernel in kernels.values()}
-
-
-def load_code(
-    content: bytes, entries: Sequence[KernelSymbol], functions: Sequence[Function], target: Target
-) -> DeviceCode:
-    """Bring machine code to the device and find its kernels."""
-    module, found = Module(content), {}
-    for entry, function in zip(entries, functions, strict=True):
-        block = choose_sizes(function, target).work_group_size
-        span = function.span
-        place = f"{span.source.name}:{span.line}" if span.source.text else ""
-        found[entry.symbol] = module.kernel(entry, block, place)
-    return DeviceCode(module, found)
 
 
 class CudaKernels(CompiledKernels):

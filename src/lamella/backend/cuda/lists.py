@@ -7,30 +7,24 @@ states that launches update in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from lamella.backend.cpu.compiled import maps_offset
-from lamella.backend.cpu.run.lists import find_settled, reach_of
-from lamella.backend.cpu.run.memory import empty_array
-from lamella.backend.cpu.run.pool import ListWalker
+from lamella.backend.cpu.run.lists import LaunchSource, find_settled, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
-from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
-from lamella.backend.cuda.copies import DeviceCopies
+from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
-from lamella.backend.cuda.greedy import MOST_STEPS, GreedyChoice
-from lamella.backend.cuda.kernels import CudaKernels, DeviceCode
 from lamella.backend.cuda.maps import with_maps
-from lamella.backend.cuda.modules import DeviceKernel
-from lamella.base.arrays import Array, DType
-from lamella.base.diagnostic import LamellaError
+from lamella.backend.cuda.modules import DeviceKernel, load_kernels
+from lamella.backend.cuda.room import DeviceRoom, ListBuffers, ListFlags
+from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
-from lamella.kernels.fuse_launches import fuse_launches
 from lamella.kernels.launches import (
     ELEMENT_BYTES,
     BufferView,
@@ -39,13 +33,33 @@ from lamella.kernels.launches import (
     LaunchTime,
     verify_views,
 )
-from lamella.kernels.placing import ALIGNMENT, place_buffers
-from lamella.lang.tensor.nodes import Function, Program
+from lamella.kernels.placing import ALIGNMENT
 
 MOST_PINNED = 1 << 22
 """Bytes of an output for which there is room that the device copies to by itself."""
 COPIED = 16
 """Bytes of which the start of an array is a multiple that the copy engine reads."""
+
+
+class Choice(Protocol):
+    """What chooses the likeliest of some scores on the device, as `GreedyChoice` does."""
+
+    @property
+    def most(self) -> int:
+        """So many choices it can keep."""
+
+    def begin(self) -> None:
+        """Nothing has been chosen yet."""
+
+    def launch(self) -> None:
+        """Choose once more; nobody waits."""
+
+    def read(self, count: int) -> Array:
+        """What was chosen since the beginning, when it has been."""
+
+
+MakeChoice = Callable[[int, int, int], Choice]
+"""Makes what chooses of scores at an address, so many, and writes to another address."""
 
 
 @dataclass(slots=True)
@@ -59,123 +73,55 @@ class _DeviceLaunch:
     """Where its slots lie in the table, in bytes."""
 
 
-class DeviceArena:
-    """Memory that the lists of an executable share; one that grows moves."""
+@dataclass(slots=True)
+class _FedStep:
+    """A run of a list that is fed by the one before, and the choice behind it."""
 
-    def __init__(self) -> None:
-        self._memory: DeviceMemory | None = None
+    choice: Choice
+    entries: Mapping[str, str]
+    """The inputs that outputs are carried to."""
+    aside: Mapping[str, DeviceMemory]
+    """What is carried, between two runs."""
+    choose: Callable[[], None]
+    """Puts aside what is carried, and chooses."""
+    record: Callable[[], LaunchGraph]
+    """Records a run with what was put aside, and the choice behind it."""
+    _graph: LaunchGraph | None = None
 
-    def reserve(self, size: int) -> int:
-        """The address of at least so many bytes."""
-        if self._memory is None or self._memory.size < size:
-            own_stream().wait()
-            self._memory = None
-            self._memory = DeviceMemory(size)
-        return self._memory.address
-
-
-class _Buffers:
-    """Where the buffers of a list lie: those of the outside and those that hold zeros have memory of their own."""
-
-    def __init__(self, whole: LaunchList, arena: DeviceArena) -> None:
-        self._arena, self._sizes = arena, whole.buffers
-        self._entering = {view.buffer for view in whole.inputs.values()}
-        plan = place_buffers(whole, self._entering)
-        self._shared, self.shared_bytes = plan.shared, plan.shared_bytes
-        self.plan = plan
-        self._own = DeviceMemory(plan.own_bytes)
-        self._own.fill(own_stream())
-        self._places = plan.own
-        # Memory of the host that is pinned has one address for both sides.
-        self._outer = PinnedMemory(plan.outside_bytes) if plan.outside else None
-        self._outer_places = plan.outside
-        self._outside: dict[str, DeviceMemory] = {}
-
-    def lay(self, name: str, memory: DeviceMemory) -> bool:
-        """Let a buffer of the outside lie in some memory; gives whether it lay elsewhere."""
-        moved = self._outside.get(name) is not memory
-        self._outside[name] = memory
-        return moved
-
-    def base(self) -> int:
-        """Where the arena lies now."""
-        return self._arena.reserve(self.shared_bytes)
-
-    def address(self, view: BufferView) -> int:
-        """Where a view begins on the device."""
-        return self.start(view.buffer) + view.offset * ELEMENT_BYTES[view.element]
-
-    def start(self, name: str) -> int:
-        """Where a buffer begins on the device."""
-        if name in self._entering:
-            if name not in self._outside:
-                self._outside[name] = DeviceMemory(self._sizes[name].size)
-            return self._outside[name].address
-        if name in self._places:
-            return self._own.address + self._places[name]
-        if self._outer is not None and name in self._outer_places:
-            return self._outer.address + self._outer_places[name]
-        return self.base() + self._shared[name]
-
-
-class _Flags:
-    """What launches write that find something wrong: numbers of the host and of the device, copied as one."""
-
-    def __init__(self, faults: Array, tests: Sequence[Array | None]) -> None:
-        self.can_be_set = False
-        self._starts, size = [], faults.nbytes
-        for item in tests:
-            size = -(-size // 8) * 8
-            self._starts.append(size)
-            size += 0 if item is None else item.nbytes
-        self._item, self._size = faults.itemsize, size
-        self._memory, self._pinned = DeviceMemory(size), PinnedMemory(size)
-        self._memory.fill(own_stream())
-
-    def fault(self, number: int) -> int:
-        """Where a launch says that a step has no value."""
-        self.can_be_set = True
-        return self._memory.address + number * self._item
-
-    def tests(self, number: int) -> int:
-        """Where a launch says that a test has failed."""
-        self.can_be_set = True
-        return self._memory.address + self._starts[number]
-
-    def are_clear(self) -> bool:
-        """Whether no launch so far has found something wrong; waits for them where one could."""
-        if not self.can_be_set:
-            return True
-        self._memory.read(self._pinned.address, self._size, own_stream())
-        own_stream().wait("running a launch list")
-        return not self._pinned.bytes().any()
-
-    def clear(self) -> None:
-        """Nothing is wrong any more."""
-        self._memory.fill(own_stream())
+    def run(self) -> None:
+        """Run once more; the first choice has brought its kernels to the device, so that this can be recorded."""
+        if self._graph is None:
+            self._graph = self.record()
+        self._graph.launch()
 
 
 class CudaList:
     """A launch list ready to run. Unsupported: a launch is neither proved nor can it be tested."""
 
     def __init__(
-        self, source: ProvingSource, whole: LaunchList, arena: DeviceArena, copies: DeviceCopies
+        self,
+        source: LaunchSource,
+        whole: LaunchList,
+        room: DeviceRoom,
+        choose: MakeChoice | None = None,
+        is_once: bool = False,
     ) -> None:
         verify_views(whole)
         self.whole = whole
-        self._copies = copies
+        self._copies, self._choose, self._is_once = room.copies, choose, is_once
         self._stream = own_stream()
-        self._buffers = _Buffers(whole, arena)
+        self._buffers = ListBuffers(whole, room.once if is_once else room.arena, is_once)
         plan = self._buffers.plan
-        self.arena_bytes, self.outside_bytes, self.blocks = plan.shared_bytes, plan.outside_bytes, plan.blocks
+        self.arena_bytes, self.outside_bytes = self._buffers.shared_bytes, plan.outside_bytes
+        self.blocks = plan.blocks
         self._faults = np.zeros(max(1, len(whole.launches)), np.int32)
         self._prepared = list(source.prepare_all(whole.launches, self._faults))
         for launch, made in self._prepared:
             _verify_places(launch, made)
-        self._flags = _Flags(
+        self._flags = ListFlags(
             self._faults, [None if made is None else made.tests for _, made in self._prepared]
         )
-        self._settled = find_settled(whole, [made for _, made in self._prepared])
+        self._settled = find_settled(whole, self.prepared)
         self._table: DeviceMemory | None = None
         self._base = -1
         self._launches: list[_DeviceLaunch] = []
@@ -183,12 +129,19 @@ class CudaList:
         self._bound: dict[str, Array] = {}
         self._entering = list(whole.inputs)
         self._pinned: dict[str, PinnedMemory] = {}
-        self._choice: tuple[tuple[int, int, int], GreedyChoice] | None = None
+        self._has_run = False
+        self._choice: tuple[tuple[int, int, int], Choice] | None = None
         """What chooses the next input, for the addresses that it reads and writes."""
+        self._step: _FedStep | None = None
         self._known: tuple[tuple[int, ...], frozenset[str]] = ((-1,), frozenset())
         """The states of the last run, by their identities, and those that lie on the device."""
         written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
         self._updated = [name for name, view in whole.inputs.items() if view.buffer in written]
+
+    @property
+    def prepared(self) -> list[PreparedLaunch | None]:
+        """The code and the slots of each launch; None for those that fill."""
+        return [made for _, made in self._prepared]
 
     def stream(self, policies: Mapping[str, Streaming]) -> None:
         """Nothing moves: what a device reads lies in its memory, or in the pinned memory beside it."""
@@ -218,7 +171,11 @@ class CudaList:
         others = {name: inputs[name] for name in self._updated if name in inputs and name not in states}
         waiting: list[tuple[Array, Array]] = []
         sound = self._run_launches(times)
-        if sound:
+        if sound and self._is_once:
+            sound = self._flags.are_clear()
+            if sound:
+                self._stay(outputs)
+        elif sound:
             names = self.whole.outputs.keys() - self.whole.undo
             waiting = self._leave({**{name: outputs[name] for name in names}, **others})
             sound = self._flags.are_clear()
@@ -235,7 +192,7 @@ class CudaList:
 
     def replay(self) -> None:
         """Run all launches of the last run again, on what lies on the device; nobody waits."""
-        for graph in self._graphs:
+        for graph in self._graphs or self._record_graphs():
             graph.launch()
 
     def feed_back(
@@ -249,32 +206,48 @@ class CudaList:
         scores, entered = self.whole.outputs[output], self.whole.inputs[following]
         device()
         self._settle()
-        if not self._graphs or following in self._bound or entered.reach != 8 or count > MOST_STEPS:
+        if not self._has_run or self._choose is None or following in self._bound or entered.reach != 8:
             return None
         places = self._buffers.address(scores), scores.reach // 4, self._buffers.address(entered)
         if self._choice is None or self._choice[0] != places:
-            self._choice = places, GreedyChoice(*places)
+            self._choice = places, self._choose(*places)
         choice = self._choice[1]
+        if count > choice.most:
+            return None
+        step = self._fed_step(choice, carried)
         choice.begin()
-        aside = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
-        for number in range(count):
-            if number:
-                for name, (entry, _) in carried.items():
-                    self._move(
-                        aside[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name
-                    )
-                self.replay()
-            for name in carried:
-                # What is chosen may be written to where this lies.
-                self._move(self._buffers.address(self.whole.outputs[name]), aside[name].address, name)
-            choice.launch()
+        step.choose()
+        for _ in range(count - 1):
+            step.run()
         for name, (_, target) in carried.items():
-            aside[name].read(address_of(target), target.nbytes, self._stream)
+            step.aside[name].read(address_of(target), target.nbytes, self._stream)
         found = choice.read(count)
         if not self._flags.are_clear():
             self._flags.clear()
             raise InputError(f"a run that was fed what '{output}' rates best found something wrong")
         return found
+
+    def _fed_step(self, choice: Choice, carried: Mapping[str, tuple[str, Array]]) -> _FedStep:
+        """A run that is given what was chosen and carried, and the next choice, as one graph of launches."""
+        entries = {name: entry for name, (entry, _) in carried.items()}
+        if self._step is not None and self._step.choice is choice and self._step.entries == entries:
+            return self._step
+        aside = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
+
+        def choose() -> None:
+            for name in entries:
+                # What is chosen may be written to where this lies.
+                self._move(self._buffers.address(self.whole.outputs[name]), aside[name].address, name)
+            choice.launch()
+
+        def run() -> None:
+            for name, entry in entries.items():
+                self._move(aside[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name)
+            self._record(0, len(self._launches))
+            choose()
+
+        self._step = _FedStep(choice, entries, aside, choose, lambda: LaunchGraph(self._stream, run))
+        return self._step
 
     def _move(self, source: int, target: int, name: str) -> None:
         call("cuMemcpyDtoDAsync_v2", target, source, self.whole.outputs[name].reach, self._stream.handle)
@@ -306,12 +279,13 @@ class CudaList:
             self._launch(self._launches[number])
 
     def _run_launches(self, times: list[LaunchTime] | None) -> bool:
-        """Run what may find something wrong, and then what changes states for good; False where it did."""
-        ranges = [(0, self._settled), (self._settled, len(self._launches))]
-        if not self._flags.can_be_set:
-            ranges = [(0, len(self._launches))]
-        ranges = [item for item in ranges if item[0] < item[1]]
-        for number, (first, end) in enumerate(ranges):
+        """Run what may find something wrong, and then what changes states for good; False where it did.
+
+        From the second run on launches are graphs: many lists run but once.
+        """
+        if self._has_run and times is None and not self._is_once and not self._graphs:
+            self._record_graphs()
+        for number, (first, end) in enumerate(self._ranges()):
             if number and not self._flags.are_clear():
                 return False
             if times is not None:
@@ -320,9 +294,19 @@ class CudaList:
                 self._graphs[number].launch()
             else:
                 self._record(first, end)
-        if not self._graphs:
-            self._graphs = [LaunchGraph(self._stream, partial(self._record, *item)) for item in ranges]
+        self._has_run = True
         return True
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        """What may find something wrong, and what is launched when nothing was."""
+        ranges = [(0, self._settled), (self._settled, len(self._launches))]
+        if not self._flags.can_be_set:
+            ranges = [(0, len(self._launches))]
+        return [item for item in ranges if item[0] < item[1]]
+
+    def _record_graphs(self) -> list[LaunchGraph]:
+        self._graphs = [LaunchGraph(self._stream, partial(self._record, *item)) for item in self._ranges()]
+        return self._graphs
 
     # --- inputs and outputs ----------------------------------------------------------------------------------
 
@@ -365,6 +349,11 @@ class CudaList:
             waiting.append((self._read(name, view, target), target))
         return waiting
 
+    def _stay(self, outputs: Mapping[str, Array]) -> None:
+        """Let the device keep what runs once, for those that read it there; the host never sees it."""
+        for name, target in outputs.items():
+            self._copies.keep(target, self._buffers.address(self.whole.outputs[name]))
+
     def _read(self, name: str, view: BufferView, target: Array) -> Array:
         """Copy to memory that the device reaches by itself, where that is little; else straight to the array."""
         room = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
@@ -389,10 +378,12 @@ class CudaList:
         """Write where everything lies into the slots, where the arena has moved."""
         if self._base == self._buffers.base():
             return
-        self._base, self._graphs = self._buffers.base(), []
+        self._base, self._graphs, self._has_run = self._buffers.base(), [], False
+        self._step = None
         self._launches = [
             self._place(number, launch, made) for number, (launch, made) in enumerate(self._prepared)
         ]
+        load_kernels({item.kernel for item in self._launches if item.kernel is not None})
         rows, size = [], 0
         for item in self._launches:
             words = with_maps(item.slots, None if item.kernel is None else item.kernel.pipeline)
@@ -462,66 +453,3 @@ def _verify_places(launch: Launch, made: PreparedLaunch | None) -> None:
         view, wanted = launch.arguments[place], max(alignment, COPIED if slot in copied else 1)
         if view.offset * ELEMENT_BYTES[view.element] % wanted or wanted > ALIGNMENT:
             raise Unsupported("a view begins where its kernel cannot read it")
-
-
-@dataclass(frozen=True, slots=True)
-class _JoinedKernels:
-    """The kernels of a graph, and those that several of their launches became."""
-
-    first: CudaKernels
-    fused: CudaKernels
-    names: frozenset[str]
-    """Of the second."""
-
-    @property
-    def walker(self) -> ListWalker:
-        """Lists do not run on threads of the host."""
-        return self.first.walker
-
-    def prepare(self, name: str, arguments: Sequence[object], groups: int) -> PreparedLaunch:
-        """A launch for arrays of these layouts."""
-        return (self.fused if name in self.names else self.first).prepare(name, arguments, groups)
-
-
-@dataclass(frozen=True, slots=True)
-class CudaMachine:
-    """What runs the launch lists of an executable on a GPU."""
-
-    kernels: CudaKernels
-    functions: Mapping[str, Function]
-    """The kernels by name, as text."""
-    compile_more: Callable[[Program], CudaKernels]
-    """Makes code of kernels that several launches became."""
-    arena: DeviceArena = field(default_factory=DeviceArena)
-    copies: DeviceCopies = field(default_factory=DeviceCopies)
-
-    def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
-        """Make a list runnable, with fewer launches where it runs often."""
-        fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
-        if fewer is not whole:
-            try:
-                return CudaList(ProvingSource(self._with(made)), fewer, self.arena, self.copies)
-            except (Unsupported, LamellaError):
-                pass  # a fused launch cannot be proved: its parts can, or nothing can
-        return CudaList(ProvingSource(self.kernels), whole, self.arena, self.copies)
-
-    def _with(self, made: Sequence[Function]) -> CudaKernels | _JoinedKernels:
-        if not made:
-            return self.kernels
-        names = frozenset(item.name for item in made)
-        return _JoinedKernels(self.kernels, self.compile_more(Program(tuple(made))), names)
-
-    def release(self) -> None:
-        """The arena is shared by all lists, and stays."""
-
-    def settle(self) -> None:
-        """Bring home states that launches updated."""
-        self.copies.settle()
-
-    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """An array for what comes out of a list."""
-        return empty_array(shape, dtype)
-
-    def keep(self, size: int) -> Array:
-        """Bytes for what a list leaves that runs once."""
-        return empty_array((size,), np.dtype(np.uint8))

@@ -10,12 +10,13 @@ from lamella.backend.cpu.compiled import MAP_ALIGNMENT, MAP_BYTES, Pipeline, Ten
 from lamella.backend.cuda.driver import call
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError
-from lamella.lang.tensor.check.kinds import BYTES
-from lamella.lang.tensor.nodes.types import STORED_FLOATS
+from lamella.kernels.launches import ELEMENT_BYTES
 
 WIDTH = 128
 """Bytes of a row of a box."""
-KINDS = {**dict.fromkeys(STORED_FLOATS, 0), "f16": 6, "f32": 7, "bf16": 9}
+KINDS = {"f16": 6, "f32": 7, "bf16": 9}
+BYTES = 0
+"""How the driver calls elements of some types, and those of 8 bits."""
 SWIZZLE, PROMOTION = 3, 3
 
 
@@ -32,7 +33,7 @@ def with_maps(slots: Array, pipeline: Pipeline | None) -> Array:
 
 
 def _encode(address: int, item: TensorMap) -> bytes:
-    width = BYTES[item.element]
+    width = ELEMENT_BYTES[item.element]
     if address % 16 or item.stride * width % 16:
         raise InputError(
             "an array of a matrix product lies where the copy engine of the GPU cannot read it",
@@ -43,7 +44,7 @@ def _encode(address: int, item: TensorMap) -> bytes:
     call(
         "cuTensorMapEncodeTiled",
         room.ctypes.data + start,
-        KINDS[item.element],
+        BYTES if width == 1 else KINDS[item.element],
         2,
         address,
         (ctypes.c_uint64 * 2)(*item.shape),

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.jit import ObjectCache
-from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions
+from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions, release_with
 from lamella.base.errors import InputError
+from lamella.base.system import count_processors
 
 PTX = 1
 """The kind of what the linker of the driver is given."""
+ELF = b"\x7fELF"
 LOG_BYTES = 1 << 14
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 SHARED_LIMIT = 8
+MOST_LOADERS = 16
 CLUSTER, EARLY = 4, 6
 """Attributes of a launch: how many blocks are a cluster, and that it may begin before the one before it has ended."""
 
@@ -30,6 +36,19 @@ def assemble_ptx(text: str, store: ObjectCache | None) -> bytes:
         if store is not None:
             store.put(key, found)
     return found
+
+
+def load_kernels(kernels: Iterable[DeviceKernel]) -> None:
+    """Bring code to the device, by several threads where the driver may have to assemble some of it."""
+    waiting = [item for item in kernels if not item.is_there]
+    threads = min(count_processors(), MOST_LOADERS, len(waiting))
+    if threads < 2:
+        for item in waiting:
+            item.bring()
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(DeviceKernel.bring, waiting):
+            pass
 
 
 class _Log:
@@ -67,27 +86,42 @@ def _link(text: bytes) -> bytes:
 
 
 class Module:
-    """Machine code on the device, alive as long as this object; of PTX the driver makes it, and keeps it itself."""
+    """Code of the device, brought there when it is wanted; of PTX the driver makes it, and keeps it itself."""
 
     def __init__(self, content: bytes) -> None:
-        device()
-        handle, log = POINTER(), _Log()
-        log.verify(functions()["cuModuleLoadDataEx"](ctypes.byref(handle), content, *log.options))
-        self._handle = handle.value or 0
+        self._content = content
+        self._handle = 0
+        self._busy = threading.Lock()
 
-    def kernel(self, entry: KernelSymbol, block: tuple[int, int], place: str = "") -> DeviceKernel:
-        """A kernel of the code, and where its text stands."""
+    def find(self, entry: KernelSymbol) -> int:
+        """The driver's handle of a kernel."""
+        self.load()
         found, pipeline = POINTER(), entry.pipeline
         name = entry.symbol.encode()
         call("cuModuleGetFunction", ctypes.byref(found), self._handle, name, doing=f"finding @{entry.name}")
         if pipeline is not None:
             size = pipeline.local_bytes
             call("cuFuncSetAttribute", found, SHARED_LIMIT, size, doing=f"local memory of @{entry.name}")
-        return DeviceKernel(self, found.value or 0, entry, block, place)
+        return found.value or 0
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", 0):
-            functions()["cuModuleUnload"](self._handle)
+    @property
+    def is_text(self) -> bool:
+        """Whether the driver has to assemble it."""
+        return not self._content.startswith(ELF)
+
+    def load(self) -> None:
+        """Bring it to the device; the driver assembles several at once, as libraries and not as modules."""
+        device()
+        with self._busy:
+            if self._handle:
+                return
+            library, module, log = POINTER(), POINTER(), _Log()
+            count, kinds, values = log.options
+            ways = (kinds, values, count, None, None, 0)
+            log.verify(functions()["cuLibraryLoadData"](ctypes.byref(library), self._content, *ways))
+            release_with(self, "cuLibraryUnload", library.value or 0)
+            call("cuLibraryGetModule", ctypes.byref(module), library, doing="loading code")
+            self._handle = module.value or 0
 
 
 class _Attribute(ctypes.Structure):
@@ -108,14 +142,13 @@ class _Config(ctypes.Structure):
 
 
 class DeviceKernel:
-    """A kernel that can be launched."""
+    """A kernel that can be launched; `place` says where its text stands."""
 
-    def __init__(
-        self, module: Module, handle: int, entry: KernelSymbol, block: tuple[int, int], place: str
-    ) -> None:
-        self._module = module
+    def __init__(self, module: Module, entry: KernelSymbol, block: tuple[int, int], place: str = "") -> None:
+        self._module, self._entry = module, entry
         self._shown = f"@{entry.name}{f' ({place})' * bool(place)}"
-        self.handle, self.name, self.pipeline = handle, entry.name, entry.pipeline
+        self.name, self.pipeline, self.block = entry.name, entry.pipeline, block
+        self._handle = 0
         self._block, self._local_bytes, self._blocks = (block[0], block[1] * entry.together), 0, 0
         self._together, self._is_early = entry.together, entry.is_early
         if entry.pipeline is not None:
@@ -124,11 +157,22 @@ class DeviceKernel:
         self._slots, self._groups = ctypes.c_uint64(), ctypes.c_uint64()
         self._arguments = (POINTER * 2)(ctypes.addressof(self._slots), ctypes.addressof(self._groups))
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its code is on the device."""
+        return bool(self._handle)
+
+    def bring(self) -> None:
+        """Bring its code to the device."""
+        if not self._handle:
+            self._handle = self._module.find(self._entry)
+
     def launch(self, stream: Stream, slots: int, groups: int, is_first: bool = False) -> None:
         """Run so many work-groups; slots, and maps behind them, are at an address on the device.
 
         The first of a list starts when all before it has ended, whatever the kernel could do earlier.
         """
+        self.bring()
         self._slots.value, self._groups.value = slots, groups
         cluster = 1 if self.pipeline is None else self.pipeline.cluster
         cluster = cluster if groups % cluster == 0 else 1
@@ -153,4 +197,4 @@ class DeviceKernel:
         )
         doing = f"launching {self._shown}"
         stream.launched.append(self._shown)
-        call("cuLaunchKernelEx", ctypes.byref(config), self.handle, self._arguments, None, doing=doing)
+        call("cuLaunchKernelEx", ctypes.byref(config), self._handle, self._arguments, None, doing=doing)

@@ -36,11 +36,12 @@ from lamella.backend.executor.inputs import (
 from lamella.backend.executor.profile import LaunchProfile
 from lamella.backend.executor.results import RunResult, SpareStates, deliver, verify_out
 from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of, tell_times
-from lamella.backend.executor.segments import Segment
+from lamella.backend.executor.segments import ListMachine, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
-from lamella.base.arrays import Array, DType
+from lamella.base.arrays import Array, DType, uniform_value
+from lamella.base.background import Background
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import Extent
@@ -101,6 +102,8 @@ class GraphExecutable:
         self._state: dict[str, Array] = {}
         self._settle: Callable[[], None] = _nothing
         """Brings home what calls have left of variables elsewhere."""
+        self._filling = Background()
+        """Draws what random variables begin with, while a call is compiled."""
         self._maps: list[mmap.mmap] = []
         """The files whose pages variables are."""
         self._seed = seed
@@ -138,13 +141,22 @@ class GraphExecutable:
     @property
     def state(self) -> dict[str, Array]:
         """The variables by name, as they are now; after a call, who wants their values asks for them anew."""
+        self._filling.wait()
         self._settle()
         return self._state
 
     @state.setter
     def state(self, values: dict[str, Array]) -> None:
+        self._filling.wait()
         self._settle()
         self._state = values
+
+    def restart(self, values: Mapping[str, Array]) -> None:
+        """Give variables other values; what calls have made of them is dropped, wherever it lies."""
+        with self._busy:
+            self._filling.wait()
+            for name, array in values.items():
+                self._spare.exchange(self._state, name, array)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -163,12 +175,14 @@ class GraphExecutable:
 
     def reset(self) -> None:
         """Give the variables the values they started with."""
+        self._filling.wait()
         self._settle()
         self._refuse_large_draws()
         for tensor in self.model.graph.variables:
             with findings_at(tensor.name, tensor.origin, _declaration(self.model, tensor.name)):
                 array = self._start(tensor)
                 if tensor.name in self.model.streams and map_of(array) is None:
+                    self._filling.wait()
                     self._spare.replace(self._state, tensor.name, copy_to_file(array))
                 else:
                     self._state[tensor.name] = array
@@ -226,6 +240,7 @@ class GraphExecutable:
             require_checks(graph.checks, extents)
             self._checked = dict(extents)
         self._last = None
+        self._filling.wait()
         found = self._run_whole(taken, out) or self._run_nodes(taken, extents)
         outputs = {name: deliver(name, array, out.get(name)) for name, array in found.outputs.items()}
         # All updates at once, from what the run computed.
@@ -261,9 +276,7 @@ class GraphExecutable:
         foreign = self._spare.list_foreign(self._state, in_place)
         for tensor in graph.variables if foreign else ():
             if tensor.name in foreign:
-                self._settle()
-                copy = copy_to_file if tensor.name in self.model.streams else segment.copy
-                self._spare.replace(self._state, tensor.name, copy(self._entered(tensor)))
+                self._spare.replace(self._state, tensor.name, self._own_copy(tensor, segment.machine))
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
         given |= self._variables()
         wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
@@ -283,6 +296,14 @@ class GraphExecutable:
         if not (self.findings or self.drawn.inputs or graph.updates or out):
             self._remember(segment, given)
         return self._split(found, in_place)
+
+    def _own_copy(self, tensor: Tensor, machine: ListMachine) -> Array:
+        """A variable, as it is now, in memory that launches may write."""
+        array = self._entered(tensor)
+        if tensor.name in self.model.streams:
+            self._settle()
+            return copy_to_file(array)
+        return machine.copy(array, self._spare.take(tensor.name))
 
     def _remember(self, segment: Segment, given: Mapping[str, Array]) -> None:
         """Remember a call that needed nothing but its segment, was given everything and had nothing to say."""
@@ -326,7 +347,8 @@ class GraphExecutable:
                 run.put(part, taken[part.name])
         for tensor in graph.variables:
             with findings_at(tensor.name, tensor.origin, _declaration(self.model, tensor.name)):
-                run.put(tensor, self._kept(tensor))
+                array = self._kept(tensor)
+                run.put(tensor, array if uniform_value(array) is None else np.array(array))
         for constant in graph.constants:
             with findings_at(constant.tensor.name, constant.tensor.origin):
                 run.put_constant(constant)
@@ -396,7 +418,7 @@ class GraphExecutable:
         shape = known_shape(tensor.shape, {})
         given = None if self.model.data is None else self.model.data.get(name)
         if given is None:
-            return draw_variable(generator(self._seed, name), tensor, shape, storage)
+            return draw_variable(generator(self._seed, name), tensor, shape, storage, self._filling)
         kind = f"{tensor.element}{list(shape)}"
         if tuple(given.shape) != shape:
             raise Fault(WRONG_SHAPE, name=name, type=kind, found=list(given.shape))

@@ -259,7 +259,7 @@ class SegmentCutter:
             inputs = tuple(name for name in whole.inputs if name not in own)
             sizes = {name: whole.buffers[name].size for name in whole.outputs}
             kept = {name: self._machine.keep(size) for name, size in sizes.items()}
-            found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own)
+            found = OnceResult(self._machine.compile(whole, once=True), inputs, kept, own, key)
             self._results[key] = found
         return found
 

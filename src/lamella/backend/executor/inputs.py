@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -17,11 +18,13 @@ from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.formula.storage import Storage, TensorValue
 from lamella.base import arrays
-from lamella.base.arrays import Array
+from lamella.base.arrays import Array, uniform, uniform_value
+from lamella.base.background import Background
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent, bounds, substitute, symbols
 from lamella.base.dtype import ElementType, Kind
 from lamella.base.errors import Found, Malformed
+from lamella.base.filling import draw_normal
 from lamella.base.mapping import is_unwritable
 from lamella.base.optional import Foreign
 from lamella.base.records import dataclass
@@ -161,8 +164,11 @@ def as_array(given: npt.ArrayLike) -> Array:
 def fit(values: Array, element: ElementType, storage: Storage, in_place: bool = False) -> Array:
     """An array in the stored type of a tensor: reals are rounded, integers must fit, kinds do not mix.
 
-    One that is of that type already is copied, unless its numbers stay or it is only read `in_place` for a while.
+    One that is of that type already is copied, unless its numbers stay or it is only read `in_place` for a while. A
+    uniform one stays uniform, unless it is an input.
     """
+    if in_place and uniform_value(values) is not None:
+        values = np.ascontiguousarray(values)
     if element.is_integer and element.bits < 8:
         in_place = False  # its bytes may be others, and are changed below
     stored = _fit(values, element, storage, in_place)
@@ -173,6 +179,10 @@ def _fit(values: Array, element: ElementType, storage: Storage, in_place: bool) 
     found = arrays.element_type_of(values.dtype)
     if found is None or _kind(found) != _kind(element):
         raise Malformed(f"an array of {values.dtype}")
+    one = uniform_value(values)
+    if one is not None:
+        stored = _fit(one, element, storage, False)
+        return uniform(values.shape, stored, stored.dtype)
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if native.dtype == storage.dtype(element):
         if in_place and native.flags.c_contiguous and native.flags.aligned:
@@ -237,9 +247,13 @@ def draw(
 
 
 def draw_variable(
-    random: np.random.Generator, tensor: Tensor, shape: Sequence[int], storage: Storage
+    random: np.random.Generator,
+    tensor: Tensor,
+    shape: Sequence[int],
+    storage: Storage,
+    filling: Background | None = None,
 ) -> Array:
-    """A random variable that keeps deep networks finite.
+    """A random variable that keeps deep networks finite; a large one is full when `filling` has been waited for.
 
     Tensors of rank 2 and more are normal with a deviation of 1 / sqrt(fan-in), the fan-in being all extents but the
     first; vectors and scalars are uniform between 0.5 and 1.5, so that they can be scales and variances.
@@ -247,11 +261,13 @@ def draw_variable(
     element = tensor.element
     if not element.is_float:
         return draw(random, element, shape, storage)
-    storage.allocate(shape, storage.dtype(element))
+    found = storage.allocate(shape, storage.dtype(element))
     if len(shape) < 2:
         return _rounded(random.uniform(0.5, 1.5, shape), element, storage)
     fan_in = max(int(np.prod(shape[1:], dtype=np.int64)), 1)
-    return _rounded(random.standard_normal(shape) / np.sqrt(fan_in), element, storage)
+    convert = partial(_rounded, element=element, storage=storage)
+    draw_normal(random, found, np.sqrt(fan_in), convert, filling)
+    return found
 
 
 def _rounded(values: Array, element: ElementType, storage: Storage) -> Array:

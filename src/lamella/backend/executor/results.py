@@ -118,9 +118,13 @@ class SpareStates:
 
     def replace(self, state: dict[str, Array], name: str, array: Array) -> None:
         """Give a variable its next value, and keep the array of the last one where nobody else does."""
-        made = self._made.get(name)
+        self.exchange(state, name, array)
+        self._made[name] = weakref.ref(array)
+
+    def exchange(self, state: dict[str, Array], name: str, array: Array) -> None:
+        """The same with an array of somebody else, which no run writes."""
+        made = self._made.pop(name, None)
         box = [state.pop(name)] if name in state else []
         state[name] = array
         if box and made is not None and made() is box[0] and _references(box) == ALONE:
             self._spare[name] = box[0]
-        self._made[name] = weakref.ref(array)

@@ -80,6 +80,9 @@ class ListMachine(Protocol):
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array for what comes out of a list."""
 
+    def copy(self, array: Array, room: Array | None = None) -> Array:
+        """The numbers of an array where launches can write them: in the room that they had, where it is given."""
+
     def keep(self, size: int) -> Array:
         """Bytes for what a list leaves that runs once."""
 
@@ -114,6 +117,8 @@ class OnceResult:
     inputs: tuple[str, ...]
     kept: Mapping[str, Array]
     constants: Mapping[str, Array]
+    key: str = ""
+    """What tells equal launches on equal inputs from others."""
     seen: list[Array] | None = None
     """The arrays that they ran with."""
 
@@ -224,12 +229,6 @@ class Segment:
             if not self.each.run(inputs, outputs, times):
                 return False
         return True
-
-    def copy(self, array: Array) -> Array:
-        """A copy that launches can write where it lies."""
-        found = self.machine.empty(array.shape, array.dtype)
-        np.copyto(found, array)
-        return found
 
     def can_choose(self, output: str, following: str) -> bool:
         """Whether an output is one row of scores, and an input numbers that may say which of them is the best."""

@@ -13,13 +13,14 @@ from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.results import RunResult
 from lamella.backend.executor.run import OperatorRunner
-from lamella.backend.executor.segments import Segment
+from lamella.backend.executor.segments import OnceResults, Segment
 from lamella.backend.formula.storage import Storage, TensorValue
 from lamella.backend.progress import StepClock
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.optional import load_late
 from lamella.base.placement import OperationPlacement
+from lamella.base.records import dataclass
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation
 from lamella.ops.formula import Contraction
@@ -47,6 +48,7 @@ class StoredExecutable(GraphExecutable):
             return StoredRunner((library, storage, limits), *stored)
 
         super().__init__(model, make_runner, seed, dtype, False, limits)
+        self._settle = stored[0].machine.settle
         self._compile_whole = compile_whole
         self._in_parts = stored[0].parts > 1
         self._whole: GraphExecutable | None = None
@@ -70,6 +72,43 @@ class StoredExecutable(GraphExecutable):
             self._whole.state = self.state
             self.model = self._whole.model
         return self._whole
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExtents:
+    """A graph for some extents whose compiled form was kept."""
+
+    read: Callable[[OnceResults], tuple[Segment, list[OperationPlacement]] | None]
+    """Reads it; None where it is nothing that can be read. What runs once is shared with other extents."""
+
+
+class StoredExtentsRunner:
+    """What a graph asks for extents whose compiled form was kept: it is one segment."""
+
+    compiled = 0
+    """How many kernels machine code was made for."""
+
+    def __init__(self, segment: Segment, placement: list[OperationPlacement]) -> None:
+        self._segment, self._placement = segment, placement
+
+    def begin(self) -> None:
+        """A call starts."""
+
+    def settle(self) -> None:
+        """Bring states home that launches updated elsewhere."""
+        self._segment.machine.settle()
+
+    def placement(self) -> list[OperationPlacement]:
+        """Where each operation runs."""
+        return self._placement
+
+    def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
+        """The constants that what stands in place of some nodes reads beside those of the graph."""
+        return ()
+
+    def cut(self, nodes: Sequence[Node], kept: Collection[str]) -> Sequence[Node | Segment]:
+        """The one segment that all nodes are."""
+        return (self._segment,)
 
 
 class Formulas(Protocol):

@@ -7,7 +7,7 @@ see the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from lamella.base.dim import Dim, symbols
@@ -136,5 +136,7 @@ class _Liveness:
                 self.symbols.update(item.name for item in symbols(value))
 
 
-def _symbols_of(item: Tensor | Pack) -> Iterator[str]:
-    return (found.name for extent in extents(item) for found in symbols(extent))
+def _symbols_of(item: Tensor | Pack) -> list[str]:
+    return [
+        found.name for extent in extents(item) if not isinstance(extent, int) for found in symbols(extent)
+    ]

@@ -24,19 +24,21 @@ from lamella.kernels.fuse_launches.phase_writer import (
     StoredRow,
     is_group_number,
 )
-from lamella.kernels.fuse_launches.phases import PURE, WARP, Phase, find_levels
+from lamella.kernels.fuse_launches.phases import INSIDE, PURE, WARP, Phase, find_levels
 from lamella.kernels.hazards import local_size
 from lamella.kernels.launches import FILL, Launch, LaunchList
 from lamella.kernels.rewrite import used_values, walk
 from lamella.lang.tensor.nodes import (
     Alloca,
     Arith,
+    Barrier,
     Builtin,
     Cast,
     Compare,
     Constant,
     Dictionary,
     DictionaryEntry,
+    For,
     Function,
     If,
     Instruction,
@@ -54,10 +56,14 @@ MOST_LOCAL = 48 << 10
 """Bytes of local memory that a work-group has without asking for more."""
 SETTLED = "settled"
 """The attribute of a parameter all of whose loads that count read what was written before the list began."""
+MOST_OWNERS = 256
+"""Work-groups of an owner: what each of them touches is looked at."""
 MOST_TEAM = 16
 """Work-groups that do the same again."""
 BEFORE = (Alloca, Arith, Builtin, Cast, Compare, Constant)
 """What an owner does before its work-items begin."""
+WITHIN = (*INSIDE, Barrier, Builtin, For, If)
+"""What its work-items do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +87,14 @@ class Owners:
     def find(self, launch: Launch) -> Phase | None:
         """A launch of work-groups of several subgroups that may take over others; None for another one."""
         function = self.functions.get(launch.kernel)
-        if launch.kernel == FILL or function is None or _count_subgroups(function) is None:
+        if launch.kernel == FILL or function is None or launch.groups > MOST_OWNERS:
             return None
         *before, last = function.body.statements
-        if not isinstance(last.instruction, Parallel):
+        if _count_subgroups(function) is None or not isinstance(last.instruction, Parallel):
             return None
-        known = all(isinstance(item.instruction, BEFORE) for item in before)
+        known = all(isinstance(item.instruction, BEFORE) for item in before) and all(
+            isinstance(item.instruction, WITHIN) for item in walk(last.instruction.body)
+        )
         return Phase(launch, function, 0) if known else None
 
     def find_sharing(self, phases: Sequence[Phase], owner: Phase) -> Sharing:
@@ -197,7 +205,7 @@ class _OwnerWriter:
     def write(self, name: str, settled: set[str]) -> Function:
         """Write it."""
         writer, each = self.writer, self.owner.launch.groups // self.teams
-        parameters, builder = writer.open()
+        parameters, builder = writer.begin()
         group = builder.builtin("group_id", INDEX)
         self._verify_teams()
         with builder.parallel() as region:

@@ -161,7 +161,7 @@ class PhaseWriter:
 
     def write(self, name: str, phases: Sequence[Phase], repeated: bool) -> Function:
         """Write it."""
-        parameters, builder = self.open()
+        parameters, builder = self.begin()
         # One region for all: they may say at the same place that something is wrong, and no barrier is wanted there.
         with builder.parallel() as region:
             for number, level in enumerate(find_levels(phases)):
@@ -176,7 +176,7 @@ class PhaseWriter:
                     taken += item.launch.groups
         return self.close(name, parameters, builder)
 
-    def open(self) -> tuple[list[Parameter], Builder]:
+    def begin(self) -> tuple[list[Parameter], Builder]:
         """The parameters, and a body that has what lies in local memory."""
         memory, parameters = self.memory, []
         for number, (buffer, view) in enumerate(memory.views.items()):

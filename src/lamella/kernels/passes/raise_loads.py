@@ -110,8 +110,9 @@ def _promised(function: Function, promise: str) -> set[str]:
 def _raise_to_start(body: Region, memory: tuple[Mapping[str, int], set[str]], names: FreshNames) -> Region:
     """A body in which loads of memory that is early stand first in what work-items do, before every barrier.
 
-    Those of the largest arrays come first, as far as there is room: a matrix before a vector. Behind them stand single numbers of memory that the kernel does not write, and what branches behind barriers load
-    from there: all of them wait for the kernel in front once.
+    Those of the largest arrays come first, as far as there is room: a matrix before a vector. Behind them stand single
+    numbers of memory that the kernel does not write, and what branches behind barriers load from there: all of them
+    wait for the kernel in front once.
     """
     early, fixed = memory
     for number, statement in enumerate(body.statements):

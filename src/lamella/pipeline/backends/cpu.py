@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -20,15 +20,14 @@ from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
 from lamella.base.aside import may_fork, run_aside
 from lamella.base.diagnostic import LamellaError
-from lamella.base.dim import Dim
 from lamella.base.mapping import release_heap, release_library
 from lamella.base.object_cache import ObjectCache
 from lamella.base.optional import load_late, need
-from lamella.base.package import fingerprint
 from lamella.base.watching import COMPILING
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
-from lamella.pipeline.options import Options, table
+from lamella.pipeline.backends.graph_keys import digest_graph, is_alike, is_open, is_watched
+from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
     from lamella.backend.executor.kernels import KernelExecutable
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 NAME = "cpu"
 LARGE_BYTES = 1 << 22
 """Weights beyond this take more memory than it takes time to load LLVM's code again, where somebody compiles more."""
-NOT_IN_CODE = frozenset({"as_json", "backend", "random", "seed", "threads", "weights"})
-"""Options that change a run and not what is compiled."""
 
 
 class Compiler(Protocol):
@@ -75,23 +72,13 @@ def compile(model: languages.Model, backend: str, options: Options) -> Executabl
 
 def compile_graph(model: Model, options: Options) -> GraphExecutable:
     """Make a graph callable; the compiled form of one of known extents is kept."""
-    if _is_watched(options) or _is_open(model):
+    if is_watched(options) or is_open(model):
         return _compiler().compile_open(model, NAME, options)
     return compile_stored(model, options)
 
 
 def _compiler() -> Compiler:
     return cast(Compiler, load_late("lamella.pipeline.backends.kernels"))
-
-
-def _is_watched(options: Options) -> bool:
-    """Whether a run does what only a compiler and its graph can tell."""
-    return options.quantized or options.trace is not None or options.check_bounds
-
-
-def _is_open(model: Model) -> bool:
-    """Whether the graph leaves extents open that each call decides."""
-    return any(isinstance(extent, Dim) for item in members(model.graph.inputs) for extent in extents(item))
 
 
 def compile_stored(model: Model, options: Options) -> GraphExecutable:
@@ -161,7 +148,7 @@ def _compile_whole(model: Model, options: Options) -> tuple[GraphExecutable, Sto
     """A graph compiled as it is, and what can be kept of it."""
     compiled = _compiler().compile_open(model, NAME, options)
     segment = compiled.whole_segment()
-    if segment is None or not _is_alike(model, compiled.model):
+    if segment is None or not is_alike(model, compiled.model):
         return compiled, None
     return compiled, StoredGraph(segment, compiled.placement)
 
@@ -200,47 +187,9 @@ def _is_large(model: Model) -> bool:
     return 4 * count >= LARGE_BYTES
 
 
-def _is_alike(model: Model, compiled: Model) -> bool:
-    """Whether a graph takes and gives what it did before it was compiled."""
-    left, right = model.graph, compiled.graph
-    return (left.inputs, left.outputs, left.variables, left.updates, left.checks) == (
-        right.inputs,
-        right.outputs,
-        right.variables,
-        right.updates,
-        right.checks,
-    )
-
-
 # --- the key ---------------------------------------------------------------------------------------------------
 
 
 def graph_key(model: Model, options: Options) -> bytes:
-    """What a compiled graph depends on: the graph with its operators, options, the machine, and this package.
-
-    The numbers of its weights are no part of it.
-    """
-    found = hashlib.sha256()
-    for part in _parts(model, options):
-        found.update(part.encode("utf-8", "surrogatepass") + b"\0")
-    return object_key(found.hexdigest(), host_machine())
-
-
-def _parts(model: Model, options: Options) -> Iterator[str]:
-    yield from (
-        "graph",
-        fingerprint(""),
-        repr(host_target()),
-        model.library.dialect,
-        repr(model.library.limits),
-    )
-    # All that the graph holds: what it says of itself is for people.
-    yield repr([getattr(model.graph, item.name) for item in fields(model.graph)])
-    yield repr(model.hints)
-    for name, document in sorted(model.library.documents.items()):
-        yield from (name, document.span.source.name, document.span.source.text)
-    for operation in model.graph.operations():
-        yield from () if operation.origin is None else operation.origin.words()
-    for name, option in sorted(table().items()):
-        if name not in NOT_IN_CODE and option.effects.get("compile"):
-            yield f"{name}={getattr(options, name)!r}"
+    """What a compiled graph depends on."""
+    return object_key(digest_graph(model, options, (repr(host_target()),)), host_machine())

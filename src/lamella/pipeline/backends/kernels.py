@@ -23,14 +23,16 @@ from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proof import find_open, specialise
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import device_target, fit_kernels
-from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.cuda.driver import device
-from lamella.backend.cuda.lists import CudaMachine, DeviceArena
+from lamella.backend.cuda.greedy import GreedyChoice
+from lamella.backend.cuda.machine import CudaMachine
+from lamella.backend.cuda.room import DeviceRoom
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
-from lamella.backend.executor.kernels import KernelExecutable, Specialise, Specialised
+from lamella.backend.executor.kernels import FindStored, KernelExecutable, Specialise
 from lamella.backend.executor.segments import ListMachine
+from lamella.backend.executor.specialised import Specialised
 from lamella.backend.interpreter import ExecutedStatement
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.interpreter.memory import GroupReference, MemrefReference
@@ -43,6 +45,7 @@ from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, printable
 from lamella.base.dim import symbols
 from lamella.base.errors import Found, InputError
+from lamella.base.object_cache import open_cache
 from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
@@ -73,6 +76,8 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.lang.tensor.write import write_instruction
+from lamella.pipeline.backends.cuda import KeptExtents, with_room
+from lamella.pipeline.backends.graph_keys import is_watched
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
@@ -133,8 +138,7 @@ class SharedMemory:
     """What the launch lists of an executable share, whatever the extents: arenas, and copies on a device."""
 
     host: SharedArena = field(default_factory=SharedArena)
-    device: DeviceArena = field(default_factory=DeviceArena)
-    copies: DeviceCopies = field(default_factory=DeviceCopies)
+    device: DeviceRoom = field(default_factory=DeviceRoom)
 
 
 def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> KernelExecutable:
@@ -168,18 +172,23 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
 
 def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
     """Make a graph callable on a GPU: extents decide what is fused and rounded there, so they are known before."""
-    room = max(options.limits.max_total_bytes, device().memory_bytes)
-    options = replace(options, limits=replace(options.limits, max_total_bytes=room))
+    here = device()
+    options = with_room(options, here)
     is_open = any(symbols(size) for item in members(model.graph.inputs) for size in extents_of(item))
     whole = flatten(model, options.limits) if is_open else prepare(model, options, True)
     memory = SharedMemory()
+    # What is compiled for known extents is kept by who asks for it, as a whole.
+    store = open_cache() if is_open and not is_watched(options) else None
+    stored = None if store is None else KeptExtents(store, model, options, memory.device, GreedyChoice)
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         known = prepare(_with_extents(whole, extents), options, True) if is_open else whole
         program = to_kernels(known, options, extents, True, _target_of(CUDA))
-        return replace(_specialised(program, CUDA, options, memory), replaces=whole.graph.nodes)
+        keep = None if stored is None else partial(stored.keep, extents)
+        found = _specialised(program, CUDA, options, memory)
+        return replace(found, replaces=whole.graph.nodes, keep=keep)
 
-    return _executable(whole, specialise, options)
+    return _executable(whole, specialise, options, None if stored is None else stored.find)
 
 
 def _with_extents(model: Model, extents: Mapping[str, int]) -> Model:
@@ -230,15 +239,23 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     if isinstance(kernels, cuda.CudaKernels):
         functions = {item.name: item for item in program.program.functions}
         more = partial(cuda.compile_program, limits=options.limits)
-        machine = CudaMachine(kernels, functions, more, memory.device, memory.copies)
+        machine = CudaMachine(kernels, functions, more, memory.device)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)
 
 
-def _executable(model: Model, specialise: Specialise, options: Options) -> KernelExecutable:
+def _executable(
+    model: Model, specialise: Specialise, options: Options, find_stored: FindStored | None = None
+) -> KernelExecutable:
     executable = KernelExecutable(
-        model, specialise, options.start_seed, options.dtype or "f32", options.quantized, options.limits
+        model,
+        specialise,
+        options.start_seed,
+        options.dtype or "f32",
+        options.quantized,
+        options.limits,
+        find_stored,
     )
     executable.draws = options.draws
     return executable

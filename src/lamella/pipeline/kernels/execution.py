@@ -18,7 +18,7 @@ from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_ker
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
 from lamella.graph.passes.dce import dce
-from lamella.graph.passes.fuse import fuse_model
+from lamella.graph.passes.fuse import find_kernels, fuse_model
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
 from lamella.graph.passes.hoist_scales import hoist_scales
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
@@ -81,7 +81,7 @@ def _reduced(model: Model, precision: str, all_products: bool) -> Model:
     """The model in a precision; attentions of a GPU round what they make themselves."""
     if not all_products:
         return reduce_precision(model, precision)
-    fused = fuse_model(model, replace(DEFAULT_MACHINE, joins_gradients=True))
+    fused = find_kernels(model, replace(DEFAULT_MACHINE, joins_gradients=True))
     return reduce_precision(model, precision, True, fused.attentions(), fused.streams())
 
 

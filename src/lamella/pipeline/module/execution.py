@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lamella.base.arrays import uniform
 from lamella.base.codes import Codes
 from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors
 from lamella.base.errors import InputError, Malformed
@@ -170,7 +171,8 @@ def _known(model: Model, compiled: Compiled, options: Options) -> dict[str, Arra
     for update in model.graph.updates:
         variable = update.variable
         shape = tuple(item for item in variable.shape if isinstance(item, int))
-        known[variable.name] = np.zeros(shape, np.int64 if variable.element.is_integer else real)
+        kind = np.dtype(np.int64 if variable.element.is_integer else real)
+        known[variable.name] = uniform(shape, 0, kind)
     return known
 
 

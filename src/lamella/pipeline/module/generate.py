@@ -190,7 +190,7 @@ class Generator:
 
     def resume(self, kept: Mapping[str, Array]) -> None:
         """Continue with caches that were kept."""
-        self.executable.state.update(kept)
+        self.executable.restart(kept)
 
     def rate_next(self, new: Sequence[int]) -> Array:
         """The scores of the token behind further ones."""
@@ -257,7 +257,7 @@ class SequenceGenerator:
 
     def resume(self, kept: Mapping[str, Array]) -> None:
         """Continue with caches that were kept."""
-        self.executable.state.update(kept)
+        self.executable.restart(kept)
 
     def write(self, start: Sequence[int], sampling: Sampling, before: Sequence[int] = ()) -> Iterator[int]:
         """The tokens that follow others of what is written; `before` stand before those, and are written already."""

@@ -391,6 +391,12 @@ class NativeMachine:
         """An array for what comes out of a list."""
         return empty_array(shape, dtype)
 
+    def copy(self, array: Array, room: Array | None = None) -> Array:
+        """The numbers of an array where launches can write them: in the room that they had, where it is given."""
+        found = empty_array(array.shape, array.dtype) if room is None else room
+        np.copyto(found, array)
+        return found
+
     def keep(self, size: int) -> Array:
         """Bytes for what a list leaves that runs once."""
         return self.kept.take(size)

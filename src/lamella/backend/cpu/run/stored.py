@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -62,8 +62,8 @@ def encode_graph(segment: Segment, placement: Sequence[OperationPlacement]) -> b
     size = sum(array.nbytes for row in constants for array in row.values())
     if len(native) < len(lists) or size > MOST_CONSTANTS:
         return None
-    launches = _LaunchWriter()
-    written = [{**encode_list(item.whole), "prepared": launches.add_all(item)} for item in native]
+    launches = LaunchWriter()
+    written = [{**encode_list(item.whole), "prepared": launches.add_all(item.prepared)} for item in native]
     objects = [item for item in launches.objects if item is not None]
     if len(objects) < len(launches.objects):
         return None
@@ -71,15 +71,17 @@ def encode_graph(segment: Segment, placement: Sequence[OperationPlacement]) -> b
         "lists": written,
         "objects": [[item.key.hex(), item.start] for item in objects],
         "prepared": list(launches.found.values()),
-        "constants": [_encode_constants(row) for row in constants],
-        "outputs": {name: [list(shape), _name(dtype)] for name, (shape, dtype) in segment.outputs.items()},
+        "constants": [encode_constants(row) for row in constants],
+        "outputs": {
+            name: [list(shape), dtype_name(dtype)] for name, (shape, dtype) in segment.outputs.items()
+        },
         "placement": [list(item) for item in placement],
         "batch": [segment.parts, sorted(segment.batched)],
     }
     return json.dumps(text, separators=(",", ":")).encode()
 
 
-class _LaunchWriter:
+class LaunchWriter:
     """Writes launches once that have the same code and slots, and collects the objects that they need."""
 
     def __init__(self) -> None:
@@ -87,9 +89,9 @@ class _LaunchWriter:
         self.found: dict[str, list[object]] = {}
         self._places: dict[str, int] = {}
 
-    def add_all(self, whole: NativeList) -> list[int | None]:
+    def add_all(self, prepared: Sequence[PreparedLaunch | None]) -> list[int | None]:
         """Which of the written launches each launch of a list is."""
-        return [None if item is None else self._add(item) for item in whole.prepared]
+        return [None if item is None else self._add(item) for item in prepared]
 
     def _add(self, made: PreparedLaunch) -> int:
         number = self.objects.setdefault(made.code.kept, len(self.objects))
@@ -103,14 +105,16 @@ class _LaunchWriter:
         return self._places.setdefault(text, len(self._places))
 
 
-def _encode_constants(constants: Mapping[str, Array]) -> dict[str, object]:
+def encode_constants(constants: Mapping[str, Array]) -> dict[str, object]:
+    """Constants as a value of JSON."""
     return {
-        name: [_name(array.dtype), list(array.shape), b64encode(array.tobytes()).decode()]
+        name: [dtype_name(array.dtype), list(array.shape), b64encode(array.tobytes()).decode()]
         for name, array in constants.items()
     }
 
 
-def _name(dtype: np.dtype[np.generic]) -> str:
+def dtype_name(dtype: np.dtype[np.generic]) -> str:
+    """The name of the element type that an array holds."""
     return str(element_type_of(dtype))
 
 
@@ -124,11 +128,11 @@ def decode_graph(content: bytes, limits: Limits, threads: int | None = None) -> 
         # No depth is asked for: whoever reads the value knows what stands where, and goes no deeper.
         found = as_object(decode_json(content, None))
         lists = [decode_list(item, limits.max_total_bytes) for item in as_list(found.get("lists"))]
-        launches = StoredLaunches(found, limits, threads)
+        launches = StoredLaunches(found, limits, threads, _load)
         for whole, item in zip(lists, as_list(found.get("lists")), strict=True):
             launches.know(whole, as_list(as_object(item).get("prepared"), len(whole.launches)))
         segment = _read_segment(found, lists, NativeMachine(launches, SharedArena()))
-        return StoredGraph(segment, _read_placement(found))
+        return StoredGraph(segment, read_placement(found))
     except (Malformed, Base64Error, LamellaError):
         return None
 
@@ -136,15 +140,22 @@ def decode_graph(content: bytes, limits: Limits, threads: int | None = None) -> 
 class StoredLaunches:
     """Launches that were proved when they were written: code that is loaded, slots, and where addresses go."""
 
-    def __init__(self, found: Mapping[str, object], limits: Limits, threads: int | None) -> None:
+    def __init__(
+        self,
+        found: Mapping[str, object],
+        limits: Limits,
+        threads: int | None,
+        load: Callable[[int, KeptObject, Sequence[str]], LoadedCode],
+    ) -> None:
+        """`load` brings an object, by its number, with some of its symbols."""
         self._threads = count_threads() if threads is None else checked_threads(threads)
-        rows = [_StoredLaunch.read(item) for item in as_list(found.get("prepared"))]
+        rows = [StoredLaunch.read(item) for item in as_list(found.get("prepared"))]
         kept = [_read_kept(item) for item in as_list(found.get("objects"))]
         if any(row.number >= len(kept) or row.local_bytes > limits.max_total_bytes for row in rows):
             raise Malformed("a launch has no code")
         self._rows = rows
         self._codes = [
-            _load(item, sorted({row.symbol for row in rows if row.number == number}))
+            load(number, item, sorted({row.symbol for row in rows if row.number == number}))
             for number, item in enumerate(kept)
         ]
         self._numbers: dict[int, int] = {}
@@ -178,7 +189,7 @@ class StoredLaunches:
                 yield launch, row.prepare(self._codes[row.number], launch, faults[number : number + 1])
 
 
-class _StoredLaunch(NamedTuple):
+class StoredLaunch(NamedTuple):
     """A launch as it is kept: which object, its symbol, local memory, slots, where addresses go, how many tests."""
 
     number: int
@@ -189,7 +200,7 @@ class _StoredLaunch(NamedTuple):
     tests: int | None
 
     @classmethod
-    def read(cls, value: object) -> _StoredLaunch:
+    def read(cls, value: object) -> StoredLaunch:
         """The launch of a value of JSON."""
         number, symbol, local_bytes, slots, places, tests = as_list(value, 6)
         words = as_numbers(slots, -(1 << 63))
@@ -227,22 +238,27 @@ def _read_kept(value: object) -> KeptObject:
         raise Malformed("a key belongs here") from None
 
 
-def _load(kept: KeptObject, symbols: Sequence[str]) -> LoadedCode:
+def _load(number: int, kept: KeptObject, symbols: Sequence[str]) -> LoadedCode:
     """Machine code from the object cache."""
+    return load_all(unpack_objects(read_object(kept)), symbols, kept)
+
+
+def read_object(kept: KeptObject) -> bytes:
+    """What the object cache holds; Malformed where it is gone."""
     store = open_cache()
     content = None if store is None else store.get(kept.key)
     if content is None or len(content) < kept.start:
         raise Malformed("the code is gone")
-    return load_all(unpack_objects(content[kept.start :]), symbols, kept)
+    return content[kept.start :]
 
 
 def _read_segment(
     found: Mapping[str, object], lists: Sequence[LaunchList], machine: NativeMachine
 ) -> Segment:
-    constants = [_read_constants(item) for item in as_list(found.get("constants"), len(lists))]
+    constants = [read_constants(item) for item in as_list(found.get("constants"), len(lists))]
     if not lists:
         raise Malformed("there is no list")
-    outputs = {name: _read_output(item) for name, item in as_object(found.get("outputs")).items()}
+    outputs = {name: read_output(item) for name, item in as_object(found.get("outputs")).items()}
     once = [_read_once(whole, own, machine) for whole, own in zip(lists[1:], constants[1:], strict=True)]
     parts, batched = as_list(found.get("batch"), 2)
     names = frozenset(map(as_text, as_list(batched)))
@@ -258,7 +274,8 @@ def _read_once(whole: LaunchList, constants: Mapping[str, Array], machine: Nativ
     return OnceResult(machine.compile(whole, once=True), inputs, kept, constants)
 
 
-def _read_constants(value: object) -> dict[str, Array]:
+def read_constants(value: object) -> dict[str, Array]:
+    """The constants of a value of JSON."""
     found: dict[str, Array] = {}
     for name, item in as_object(value).items():
         kind, shape, text = as_list(item, 3)
@@ -277,10 +294,12 @@ def _read_dtype(value: object) -> np.dtype[np.generic]:
     return numpy_dtype(element)
 
 
-def _read_output(value: object) -> TensorShape:
+def read_output(value: object) -> TensorShape:
+    """The shape and type of an output."""
     shape, kind = as_list(value, 2)
     return as_numbers(shape), _read_dtype(kind)
 
 
-def _read_placement(found: Mapping[str, object]) -> list[OperationPlacement]:
+def read_placement(found: Mapping[str, object]) -> list[OperationPlacement]:
+    """Where operations run."""
     return [OperationPlacement(*map(as_text, as_list(item, 3))) for item in as_list(found.get("placement"))]

@@ -36,7 +36,7 @@ PANEL, MOST_WIDE, TILE = 64, 128, 128
 
 Few keys stream by too where queries and keys are whole tiles."""
 
-__all__ = ["Fusion", "GroupKind", "Kind", "Machine", "fuse", "fuse_model", "kind_of"]
+__all__ = ["Fusion", "GroupKind", "Kind", "Machine", "find_kernels", "fuse", "fuse_model", "kind_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,14 @@ def fuse_model(model: Model, machine: Machine = DEFAULT_MACHINE) -> Fusion:
     return Fusion(fused, tuple(fusing.groups), tuple(fusing.refusals))
 
 
+def find_kernels(model: Model, machine: Machine) -> Fusion:
+    """The groups that a model would have, and the model as it is: nobody writes their operators."""
+    flat = decompose_all(model)
+    fusing = _Fusing(flat, machine, is_written=False)
+    fusing.nodes(flat.graph.nodes, _outside(flat.graph))
+    return Fusion(model, tuple(fusing.groups), tuple(fusing.refusals))
+
+
 def _outside(graph: Graph) -> frozenset[str]:
     """The tensors that are read beyond the nodes of a graph."""
     return frozenset(item.name for item in (*members(graph.outputs), *(item.value for item in graph.updates)))
@@ -152,6 +160,8 @@ class _Fusing:
 
     model: Model
     machine: Machine
+    is_written: bool = True
+    """Whether operators are written for groups."""
     groups: list[FusedGroup] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     writer: OperatorWriter = field(init=False)
@@ -177,6 +187,9 @@ class _Fusing:
         if plan.findings:
             raise Found(*plan.findings)
         self.refusals += plan.refusals
+        if not self.is_written:
+            self.groups += [_described(part, item) for item in plan.groups]
+            return tuple(inner)
         apart = [item.members for item in requests if item.hint.is_apart]
         apart += [
             frozenset(item.members) for item in plan.groups if item.name
@@ -265,6 +278,13 @@ class _Fusing:
         )
         self.groups.append(FusedGroup(call.operator, worth[0], names, worth[1], results, len(outputs)))
         return call
+
+
+def _described(part: Part, group: Group) -> FusedGroup:
+    """A group whose operator nobody writes."""
+    operations = [part.operation(number) for number in group.members]
+    made = tuple(item for node in operations for item in results_of(node) if isinstance(item, Tensor))
+    return FusedGroup("", group.kind, tuple(item.operator for item in operations), group.bytes_saved, made)
 
 
 def _request(part: Part, hint: FusionHint) -> Request:

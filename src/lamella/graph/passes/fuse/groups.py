@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.records import dataclass
 from lamella.graph.model import FusionHint
@@ -69,6 +71,8 @@ class Grouping:
         self._bits = {number: 1 << number for number in range(len(part.nodes))}
         self._ancestors: dict[int, int] = {}
         """What groups depend on, of the nodes that were looked at so far: nothing before them depends on others."""
+        self._last = np.zeros(len(part.nodes), np.int64)
+        """The last node that a group depends on, from 1 on; 0 for what depends on nothing, or is no group any more."""
         self._seen = 0
         """How many nodes those are."""
         self._apart: set[int] = set()
@@ -170,7 +174,7 @@ class Grouping:
             for name in {item.name for item in operands_of(part.nodes[number])} & part.makers.keys():
                 group = self.group_of[part.makers[name]]
                 found |= self._ancestors[group] | self._bits[group]
-            self._ancestors[number] = found
+            self._ancestors[number], self._last[number] = found, found.bit_length()
         self._seen = max(self._seen, count)
 
     def _join_codes(self, number: int) -> None:
@@ -375,12 +379,16 @@ class Grouping:
         for group in groups:
             bits |= self._bits.pop(group)
             ancestors |= self._ancestors.pop(group)
+            self._last[group] = 0
         ancestors &= ~bits
         self._bits[first], self._ancestors[first] = bits, ancestors
+        self._last[first] = ancestors.bit_length()
         lowest = (bits & -bits).bit_length()
-        for group, found in self._ancestors.items():
-            if found.bit_length() >= lowest and found & bits:
-                self._ancestors[group] = found | ancestors | bits
+        for group in np.flatnonzero(self._last >= lowest).tolist():
+            found = self._ancestors[group]
+            if found & bits:
+                self._ancestors[group] = found = found | ancestors | bits
+                self._last[group] = found.bit_length()
 
     # --- what is left -----------------------------------------------------------------------------------------
 

@@ -76,9 +76,10 @@ class Candidate:
                     self.edges.append((maker, number, read, facts.sizes[read.source]))
 
     def _find_outputs(self) -> None:
+        inside = set(self.members)
         for number in self.members:
             for item in results_of(self.part.nodes[number]):
-                if isinstance(item, Tensor) and self.part.is_visible(item.name, self.members):
+                if isinstance(item, Tensor) and self.part.is_visible(item.name, inside):
                     self.outputs.append(item)
 
     def of_kind(self, *kinds: Kind) -> list[int]:

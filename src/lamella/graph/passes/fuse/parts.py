@@ -31,6 +31,7 @@ class Part:
     """Which nodes compute from weights and constants alone, and so run once."""
     decoding: frozenset[int] = frozenset()
     """Nodes that make numbers of narrow codes for contractions alone, which read the codes instead."""
+    _sources: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
     def operation(self, number: int) -> Operation:
         """A node that is an operation."""
@@ -39,9 +40,13 @@ class Part:
             raise TypeError(number)
         return node
 
-    def sources(self, number: int) -> list[Tensor]:
+    def sources(self, number: int) -> tuple[Tensor, ...]:
         """The tensors that an operation reads, in the order in which its facts number them."""
-        return [item for argument in self.operation(number).inputs for item in tensors(argument)]
+        found = self._sources.get(number)
+        if found is None:
+            inputs = self.operation(number).inputs
+            found = self._sources[number] = tuple(item for argument in inputs for item in tensors(argument))
+        return found
 
     def is_static(self, name: str) -> bool:
         """Whether a tensor is the same in every run."""
@@ -49,8 +54,11 @@ class Part:
 
     def is_visible(self, name: str, group: Iterable[int]) -> bool:
         """Whether a tensor is read outside of a group; one that nothing reads is left for who wants it."""
-        inside, readers = set(group), self.readers.get(name, ())
-        return name in self.visible or not readers or any(item not in inside for item in readers)
+        if name in self.visible:
+            return True
+        inside = group if isinstance(group, set) else set(group)
+        readers = self.readers.get(name, ())
+        return not readers or not inside.issuperset(readers)
 
 
 def make_part(

@@ -1,0 +1,67 @@
+"""What runs the launch lists of an executable on a GPU: the memory that they share, and the code that they launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+
+from lamella.backend.cpu.run.pool import ListWalker
+from lamella.backend.cpu.run.prepared import PreparedLaunch
+from lamella.backend.cpu.run.proving import ProvingSource
+from lamella.backend.cuda.greedy import GreedyChoice
+from lamella.backend.cuda.kernels import CudaKernels
+from lamella.backend.cuda.lists import CudaList
+from lamella.backend.cuda.room import DeviceMachine, DeviceRoom
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.kernels.fuse_launches import fuse_launches
+from lamella.kernels.launches import LaunchList
+from lamella.lang.tensor.nodes import Function, Program
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinedKernels:
+    """The kernels of a graph, and those that several of their launches became."""
+
+    first: CudaKernels
+    fused: CudaKernels
+    names: frozenset[str]
+    """Of the second."""
+
+    @property
+    def walker(self) -> ListWalker:
+        """Lists do not run on threads of the host."""
+        return self.first.walker
+
+    def prepare(self, name: str, arguments: Sequence[object], groups: int) -> PreparedLaunch:
+        """A launch for arrays of these layouts."""
+        return (self.fused if name in self.names else self.first).prepare(name, arguments, groups)
+
+
+@dataclass(frozen=True)
+class CudaMachine(DeviceMachine):
+    """What runs the launch lists of an executable on a GPU."""
+
+    kernels: CudaKernels
+    functions: Mapping[str, Function]
+    """The kernels by name, as text."""
+    compile_more: Callable[[Program], CudaKernels]
+    """Makes code of kernels that several launches became."""
+    room: DeviceRoom = field(default_factory=DeviceRoom)
+
+    def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
+        """Make a list runnable, with fewer launches where it runs often."""
+        fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
+        if fewer is not whole:
+            try:
+                return CudaList(ProvingSource(self._with(made)), fewer, self.room, GreedyChoice)
+            except (Unsupported, LamellaError):
+                pass  # a fused launch cannot be proved: its parts can, or nothing can
+        return CudaList(ProvingSource(self.kernels), whole, self.room, GreedyChoice, once)
+
+    def _with(self, made: Sequence[Function]) -> CudaKernels | _JoinedKernels:
+        if not made:
+            return self.kernels
+        names = frozenset(item.name for item in made)
+        return _JoinedKernels(self.kernels, self.compile_more(Program(tuple(made))), names)

@@ -1,0 +1,168 @@
+"""A driver of GPUs that computes nothing: memory is that of the host, and launches are noted.
+
+What is copied where, what is launched in which order and what is compiled can be judged with it on any machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lamella.backend.cuda import driver
+
+ATTRIBUTES = {16: 132, 75: 9, 76: 0, 97: 232448, 38: 60 << 20}
+ALIGNMENT = 256
+
+
+class _Function:
+    """A function of the library, whose types may be set."""
+
+    argtypes: object = None
+    restype: object = None
+
+    def __init__(self, work: Callable[..., int | None]) -> None:
+        self._work = work
+
+    def __call__(self, *given: Any) -> int:
+        return self._work(*given) or 0
+
+
+class FakeDriver:
+    """The library as `driver.functions` loads it."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[str, int]] = []
+        """Symbols of kernels that ran, with their blocks."""
+        self.to_device = self.to_host = self.filled = 0
+        """Bytes that were copied, and that were made zero."""
+        self.graphs = 0
+        """Launch graphs that were made."""
+        self._numbers = count(16)
+        self._memory: dict[int, Any] = {}
+        self._symbols: dict[int, str] = {}
+        self._recorded: list[tuple[str, int]] | None = None
+        self._made: dict[int, list[tuple[str, int]]] = {}
+        self._linked: Any = None
+
+    # --- what the tests look at, each called as the driver is ---------------------------------------------------
+
+    def bind(self) -> Any:
+        """The library, whose functions know this object."""
+        owner = self
+
+        class Library:
+            def __getattr__(self, name: str) -> _Function:
+                found = getattr(owner, f"do_{name.removesuffix('_v2')}", None)
+                return _Function(found if found is not None else lambda *_: 0)
+
+        return Library()
+
+    def _number(self, place: Any) -> int:
+        place._obj.value = next(self._numbers)
+        return int(place._obj.value)
+
+    def do_cuDriverGetVersion(self, place: Any) -> None:
+        place._obj.value = 13000
+
+    def do_cuDeviceGetCount(self, place: Any) -> None:
+        place._obj.value = 1
+
+    def do_cuDeviceGetAttribute(self, place: Any, code: int, _: object) -> None:
+        place._obj.value = ATTRIBUTES[code]
+
+    def do_cuDevicePrimaryCtxRetain(self, place: Any, _: object) -> None:
+        self._number(place)
+
+    def do_cuMemGetInfo(self, free: Any, total: Any) -> None:
+        free._obj.value = total._obj.value = 1 << 33
+
+    def do_cuMemAlloc(self, place: Any, size: int) -> None:
+        room = np.zeros(size + ALIGNMENT, np.uint8)
+        place._obj.value = -(-room.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self._memory[place._obj.value] = room
+
+    def do_cuMemFree(self, address: int) -> None:
+        self._memory.pop(address, None)
+
+    def do_cuMemHostAlloc(self, place: Any, size: int, _: int) -> None:
+        self.do_cuMemAlloc(place, size)
+
+    def do_cuMemFreeHost(self, address: int) -> None:
+        self._memory.pop(address, None)
+
+    def do_cuMemcpyHtoDAsync(self, target: int, source: int, size: int, _: object) -> None:
+        self.to_device += size
+        ctypes.memmove(target, source, size)
+
+    def do_cuMemcpyDtoHAsync(self, target: int, source: int, size: int, _: object) -> None:
+        self.to_host += size
+        ctypes.memmove(target, source, size)
+
+    def do_cuMemcpyDtoDAsync(self, target: int, source: int, size: int, _: object) -> None:
+        ctypes.memmove(target, source, size)
+
+    def do_cuMemsetD8Async(self, target: int, value: int, size: int, _: object) -> None:
+        self.filled += size
+        ctypes.memset(target, value, size)
+
+    def do_cuStreamCreate(self, place: Any, _: int) -> None:
+        self._number(place)
+
+    def do_cuStreamBeginCapture(self, *_: object) -> None:
+        self._recorded = []
+
+    def do_cuStreamEndCapture(self, _: object, place: Any) -> None:
+        self._made[self._number(place)], self._recorded = self._recorded or [], None
+
+    def do_cuGraphInstantiateWithFlags(self, place: Any, graph: Any, _: int) -> None:
+        self.graphs += 1
+        self._made[self._number(place)] = self._made[graph.value]
+
+    def do_cuGraphLaunch(self, graph: int, _: object) -> None:
+        self.launches += self._made[graph]
+
+    def do_cuLinkAddData(self, _: object, __: int, given: Any, size: int, *___: object) -> None:
+        self._linked = ctypes.create_string_buffer(given.raw[:size], size)
+
+    def do_cuLinkComplete(self, _: object, place: Any, size: Any) -> None:
+        place._obj.value, size._obj.value = ctypes.addressof(self._linked), len(self._linked)
+
+    def do_cuLibraryLoadData(self, place: Any, *_: object) -> None:
+        self._number(place)
+
+    def do_cuLibraryGetModule(self, place: Any, _: object) -> None:
+        self._number(place)
+
+    def do_cuModuleGetFunction(self, place: Any, _: object, name: bytes) -> None:
+        self._symbols[self._number(place)] = name.decode()
+
+    def do_cuLaunchKernelEx(self, config: Any, kernel: int, *_: object) -> None:
+        row = self._symbols[kernel], int(config._obj.x)
+        (self.launches if self._recorded is None else self._recorded).append(row)
+
+
+@contextmanager
+def fake_device() -> Iterator[FakeDriver]:
+    """Let this process have a GPU that computes nothing."""
+    found, load = FakeDriver(), ctypes.CDLL
+    caches = (driver.functions, driver._open, driver.own_stream)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ctypes, "CDLL", lambda name, *_: found.bind() if name == driver.LIBRARY else load(name, *_)
+        )
+        for item in caches:
+            item.cache_clear()
+        driver.functions()
+    try:
+        yield found
+    finally:
+        gc.collect()  # what lies in this memory is given back to this driver
+        for item in caches:
+            item.cache_clear()
