@@ -21,6 +21,8 @@ from bench.cuda_models import tell_kernels
 from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.dim import symbols
+from lamella.base.tuning import TuningReport
+from lamella.base.watching import TUNED
 from lamella.pipeline.decoding import Sampling, decode
 from lamella.pipeline.module.generate import Generator
 from lamella.pipeline.options import Options
@@ -79,7 +81,8 @@ def measure(
 ) -> tuple[float, float]:
     """Seconds of a prompt and of a token in a precision."""
     begin = time.perf_counter()
-    options = Options(precision=precision, backend="cuda")
+    options = Options(precision=precision, backend="cuda", tune=chosen.tune > 0, tune_seconds=chosen.tune)
+    TUNED.set(_print_tuning)
     ours = Generator(Path(folder), chosen.prompt + chosen.tokens + 1, options, "cuda")
     print(f"{precision}: ready after {time.perf_counter() - begin:.1f} s", flush=True)
     empty = ours.keep()
@@ -104,6 +107,11 @@ def measure(
     return first, each
 
 
+def _print_tuning(report: TuningReport) -> None:
+    for line in report.lines():
+        print(f"    {line}", flush=True)
+
+
 def main() -> None:
     """Measure one shape."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -112,6 +120,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=130)
     parser.add_argument("--precision", default="bf16", help="several with commas")
     parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
+    parser.add_argument(
+        "--tune", type=float, default=0.0, metavar="SECONDS", help="choose kernels by measuring"
+    )
     parser.add_argument("--compiled", action="store_true", help="measure transformers with torch.compile too")
     chosen = parser.parse_args()
     absent = cuda.missing()

@@ -1,7 +1,8 @@
 """Whole networks on an NVIDIA GPU beside torch on the same device, in one process.
 
 `python -m bench.cuda_models bert gpt2_prefill --batch 1` prints a line for each network and, with `--launches N`, the N
-kernels that take longest. Weights are random; products compute in bf16 on both sides, ours with activations in f32.
+kernels that take longest. With `--tune SECONDS` the time without tuning stands above, and what was measured below.
+Weights are random; products compute in bf16 on both sides, ours with activations in f32.
 torch runs in eager mode, captured as a CUDA graph; `--compiled` adds `torch.compile(mode="max-autotune")`.
 """
 
@@ -35,7 +36,11 @@ def bench(name: str, batch: int, chosen: argparse.Namespace, torch: Any) -> None
     begin = time.perf_counter()
     graph = lamella.from_torch(module, given)
     read = time.perf_counter()
-    run: Any = lamella.compile(graph, backend="cuda", precision=chosen.precision)
+    if chosen.tune:
+        _tell_untuned(graph, given, chosen)
+        read = time.perf_counter()
+    tuned: dict[str, Any] = {"tune": True, "tune_seconds": chosen.tune} if chosen.tune else {}
+    run: Any = lamella.compile(graph, backend="cuda", precision=chosen.precision, **tuned)
     compiled = time.perf_counter()
     inputs = {key: item.numpy() for key, item in zip(run.inputs, given, strict=True)}
     found = next(iter(run(**inputs).values()))
@@ -54,6 +59,15 @@ def bench(name: str, batch: int, chosen: argparse.Namespace, torch: Any) -> None
     segment = run.whole_segment()
     if segment is not None and isinstance(segment.each, CudaList):
         tell_kernels(segment.each, chosen.launches)
+    for line in () if run.tuning is None else run.tuning.lines():
+        print(f"    {line}", flush=True)
+
+
+def _tell_untuned(graph: Any, given: Any, chosen: argparse.Namespace) -> None:
+    """The time of the launches before kernels are chosen by measuring."""
+    run: Any = lamella.compile(graph, backend="cuda", precision=chosen.precision)
+    run(**{key: item.numpy() for key, item in zip(run.inputs, given, strict=True)})
+    print(f"    without --tune: device {_device_seconds(run) * 1e3:.3f} ms", flush=True)
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -133,6 +147,7 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--launches", type=int, default=0)
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="before and after tuning")
     chosen = parser.parse_args()
     absent = cuda.missing()
     if absent is not None:

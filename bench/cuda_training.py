@@ -49,9 +49,9 @@ def shape_of(layers: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trainer(config: dict[str, Any], recipe: str, backend: str) -> Trainer:
-    """A model with random weights, ready to be trained."""
-    options = Options(config=config, model="Qwen3", seed=0)
+def trainer(config: dict[str, Any], recipe: str, backend: str, tune: float = 0.0) -> Trainer:
+    """A model with random weights, ready to be trained; kernels are chosen by measuring for some seconds."""
+    options = Options(config=config, model="Qwen3", seed=0, tune=tune > 0, tune_seconds=tune)
     if recipe != "f32":  # attention computes in bf16 too, as that of torch does
         options = replace(options, recipe=recipe, precision="bf16" if backend == "cuda" else "f32")
     # As torch does, all that the way back reads is kept: `lamella train --memory-budget 100GB` does the same.
@@ -87,7 +87,7 @@ def measure(chosen: argparse.Namespace) -> float:
     if chosen.profile:
         profile.enable()
     begin = time.perf_counter()
-    made = trainer(config, chosen.recipe, "cuda")
+    made = trainer(config, chosen.recipe, "cuda", chosen.tune)
     ready = time.perf_counter()
     losses = [made.step(batch, chosen.rate).loss]
     first = time.perf_counter()
@@ -113,6 +113,8 @@ def measure(chosen: argparse.Namespace) -> float:
                 f"    {len(segment.each.whole.launches)} launches, {segment.each.arena_bytes / 1e9:.2f} GB of arena"
             )
             tell_kernels(segment.each, chosen.launches)
+    for line in () if executable.tuning is None else executable.tuning.lines():
+        print(f"    {line}", flush=True)
     return found
 
 
@@ -243,6 +245,9 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--losses", type=int, help="compare so many losses with those of torch, nothing else")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument(
+        "--tune", type=float, default=0.0, metavar="SECONDS", help="choose kernels by measuring"
+    )
     parser.add_argument("--alone", action="store_true", help="without torch")
     chosen = parser.parse_args()
     absent = cuda.missing()

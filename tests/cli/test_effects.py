@@ -52,6 +52,7 @@ DECLARED = {
     "contents": "tests/pipeline/test_onnx_files.py, tests/models/test_hf_masks.py",
     **dict.fromkeys(("text", "context", "audio", "image", "top"), "tests/pipeline/test_tasks.py"),
     "against": "tests/cli/test_bench.py",
+    **dict.fromkeys(("tune", "tune_seconds"), "only a GPU shows it: tests/pipeline/test_tuning.py"),
     "thread_counts": "only the clock shows it",
     "batches": "tests/cli/test_bench.py",
     "page": "tests/cli/test_bench.py",

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
+from lamella.base.tuning import TuningReport
+
 Look: TypeAlias = Callable[[int, int], None]
 """Is told how many of how many are done."""
 
@@ -18,6 +20,18 @@ def _nobody(done: int, total: int) -> None:
 
 COMPILING: ContextVar[Look] = ContextVar("compiling", default=_nobody)
 """Who looks on while kernels are compiled; a command that shows a bar sets it."""
+
+
+Told: TypeAlias = Callable[[TuningReport], None]
+"""Is told what was measured for a graph."""
+
+
+def _unheard(report: TuningReport) -> None:
+    """Listen to nothing."""
+
+
+TUNED: ContextVar[Told] = ContextVar("tuned", default=_unheard)
+"""Who is told what measuring found; a command that prints it sets it."""
 
 
 PASS_TIMES: ContextVar[dict[str, float] | None] = ContextVar("pass_times", default=None)

@@ -20,6 +20,7 @@ from lamella.base.diagnostic import NOTE, Diagnostic, LamellaError, errors, prin
 from lamella.base.limits import Limits, from_options
 from lamella.base.placement import OperationPlacement, placement_line, placement_to_json
 from lamella.base.suggest import nearest
+from lamella.cli.tuned import telling_tuning, tuning_json
 from lamella.pipeline.comparison_options import PEERS, SHOWN_LEVELS
 from lamella.pipeline.effects import Option, steps_of
 from lamella.pipeline.given import Inert, Use, find_inert, offered, options_of
@@ -265,7 +266,8 @@ def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             options = options_of(words, by_command=True)
             _require_effects(name, values, options)
             _keep_inputs(values, options)
-            function(**values, options=drawing(options))
+            with telling_tuning(ctx, options.as_json):
+                function(**values, options=drawing(options))
 
         options = [click_option(key, row, name) for key, row in rows.items()]
         text = inspect.cleandoc(function.__doc__ or "")
@@ -349,9 +351,9 @@ def without_notes(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     return [item for item in findings if item.severity != NOTE or _is_asked("verbose")]
 
 
-def print_json(value: object) -> None:
-    """One JSON object on standard output."""
-    click.echo(json.dumps(value, allow_nan=False))
+def print_json(value: Mapping[str, object]) -> None:
+    """One JSON object on standard output, with what was measured for it."""
+    click.echo(json.dumps({**value, **tuning_json()}, allow_nan=False))
 
 
 def fail(findings: Sequence[Diagnostic], as_json: bool = False) -> NoReturn:

@@ -11,6 +11,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.levels import at_level
 from lamella.base.placement import KERNEL, REFERENCE, OperationPlacement
 from lamella.base.records import dataclass
+from lamella.base.tuning import TuningReport
 from lamella.graph.binding import signature
 from lamella.graph.model import Model
 from lamella.graph.nodes import Branch, Node, Operation, tensors, walk
@@ -123,6 +124,8 @@ class KernelGraph:
     """How tensors of the graph lie that do not lie row by row."""
     in_place: Mapping[str, InPlaceCalls] = field(default_factory=dict)
     """How operations run whose output may take the place of a state, by the name of the output."""
+    tuning: TuningReport | None = None
+    """What was measured to choose its kernels, where somebody asked for that."""
 
     __repr__ = show_line
     _repr_html_ = show_html

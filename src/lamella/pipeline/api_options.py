@@ -101,6 +101,10 @@ class CompileOptions(LoadOptions, total=False):
 
     precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
+    tune: bool | None
+    """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
+    tune_seconds: float | None
+    """How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone."""
     order: str | None
     """NEM: another legal order of the tasks."""
     types: Mapping[str, str] | None
@@ -136,6 +140,10 @@ class LowerOptions(LoadOptions, total=False):
 
     precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
+    tune: bool | None
+    """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
+    tune_seconds: float | None
+    """How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone."""
     allow_future: bool | None
     """NEM: bind opcodes of future hardware too."""
     types: Mapping[str, str] | None
@@ -159,6 +167,10 @@ class WatchOptions(LoadOptions, total=False):
 
     precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
+    tune: bool | None
+    """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
+    tune_seconds: float | None
+    """How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone."""
     order: str | None
     """NEM: another legal order of the tasks."""
     types: Mapping[str, str] | None
@@ -304,6 +316,10 @@ class TrainOptions(TypedDict, total=False):
 
     precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
+    tune: bool | None
+    """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
+    tune_seconds: float | None
+    """How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone."""
     steps: int | None
     """How many steps are taken; by default one walk through --data, and one step without it."""
     save: str | Path | None
@@ -409,6 +425,10 @@ class GenerateOptions(TypedDict, total=False):
 
     precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
+    tune: bool | None
+    """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
+    tune_seconds: float | None
+    """How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone."""
     ends: str | None
     """NAC, ONNX, SkriptND: the input that takes tokens and the output that rates the next; else the only ones."""
     max_tokens: int | None
@@ -478,6 +498,10 @@ class BenchOptions(TypedDict, total=False):
     """How long each contestant is measured in each of five rounds; 0.5 by default."""
     precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
+    tune: bool | None
+    """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
+    tune_seconds: float | None
+    """How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone."""
     limits: Limits | None
     """Raise or lower one limit."""
     model: str | None

@@ -6,7 +6,19 @@ from dataclasses import field
 from pathlib import Path
 
 from lamella.base.records import dataclass
-from lamella.pipeline.effects import ANY, BY_KERNELS, GRAPHS, NAC, TENSOR, Need, kinds, on, own, row
+from lamella.pipeline.effects import (
+    ANY,
+    BY_KERNELS,
+    GRAPHS,
+    NAC,
+    TENSOR,
+    TRAINABLE,
+    Need,
+    kinds,
+    on,
+    own,
+    row,
+)
 from lamella.pipeline.quantize_options import QuantizeOptions
 
 CODE = ("tensor", "llvm", "asm", "ptx")
@@ -19,6 +31,10 @@ SHOWN_LEVELS = ("source", "weights", "nac", "kernels", "machine", "plan")
 """What a page of the studio shows beside the graph."""
 VIEWED = GRAPHS | NAC | kinds("tensor nem data")
 """What a page is made of."""
+GPUS = ("cuda", "sm_80", "sm_90a")
+"""Targets whose kernels may be measured, where that GPU is here."""
+TUNED = {"compile": BY_KERNELS - kinds("kernels"), "fit": TRAINABLE, **on("lower, bench", GRAPHS | NAC)}
+"""Where kernels of products are chosen."""
 REALS = ("f32", "f64")
 """Types that real numbers are computed in as a whole."""
 
@@ -93,6 +109,31 @@ class ComparisonOptions(QuantizeOptions):
                 Need(("to",), ("sknd", *CODE), steps=("lower",)),
             ),
             choices=PRECISIONS,
+        ),
+    )
+
+    tune: bool = field(
+        default=False,
+        metadata=row(
+            "On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept.",
+            TUNED,
+            "--tune | run lower bench | backend",
+            needs=(
+                Need(("backend",), ("cuda",), steps=("compile", "fit")),
+                Need(("target",), GPUS, steps=("lower",)),
+                Need(("to",), CODE, steps=("lower",)),
+            ),
+        ),
+    )
+    tune_seconds: float = field(
+        default=30.0,
+        metadata=row(
+            "How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone.",
+            TUNED,
+            "--tune-seconds N | run lower bench | backend",
+            needs=(Need(("tune",)),),
+            least=0,
+            most=86_400,
         ),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from lamella.backend.cpu.host import host_target, processor
 from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cpu.run.pool import count_threads
-from lamella.backend.cuda import driver
+from lamella.backend.cuda import cublaslt, driver
 from lamella.base.diagnostic import LamellaError, printable
 from lamella.base.limits import MIB
 from lamella.base.optional import EXTRAS
@@ -233,7 +233,8 @@ def _processor(threads: int, has_code: bool) -> ProcessorState:
 
 def _gpu() -> str:
     """The GPU of this machine in words, or why there is none."""
-    return "; ".join(driver.describe())
+    library = [cublaslt.describe()] if driver.missing() is None else []
+    return "; ".join([*driver.describe(), *library])
 
 
 def _extras() -> Iterator[ExtraState]:

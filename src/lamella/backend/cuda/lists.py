@@ -7,8 +7,9 @@ states that launches update in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from lamella.backend.cpu.run.lists import LaunchSource, find_settled, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
 from lamella.backend.cuda.code import DeviceCode
+from lamella.backend.cuda.cublaslt import WORKSPACE, LibraryLaunch, bind_product
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
@@ -34,6 +36,9 @@ from lamella.kernels.launches import (
     verify_views,
 )
 from lamella.kernels.placing import ALIGNMENT
+
+if TYPE_CHECKING:
+    from lamella.kernels.native_products import NativeProduct
 
 MOST_PINNED = 1 << 22
 """Bytes of an output for which there is room that the device copies to by itself."""
@@ -71,6 +76,8 @@ class _DeviceLaunch:
     groups: int
     place: int = 0
     """Where its slots lie in the table, in bytes."""
+    library: LibraryLaunch | None = None
+    """What computes it in the place of a kernel."""
 
 
 @dataclass(slots=True)
@@ -105,12 +112,17 @@ class CudaList:
         room: DeviceRoom,
         choose: MakeChoice | None = None,
         is_once: bool = False,
+        natives: Mapping[str, NativeProduct] | None = None,
     ) -> None:
         verify_views(whole)
         self.whole = whole
         self._copies, self._choose, self._is_once = room.copies, choose, is_once
         self._stream = own_stream()
-        self._buffers = ListBuffers(whole, room.once if is_once else room.arena, is_once)
+        names = {launch.kernel for launch in whole.launches}
+        self._natives = {name: item for name, item in (natives or {}).items() if name in names}
+        """The kernels that a library computes."""
+        workspace = WORKSPACE if self._natives else 0
+        self._buffers = ListBuffers(whole, room.once if is_once else room.arena, is_once, workspace)
         plan = self._buffers.plan
         self.arena_bytes, self.outside_bytes = self._buffers.shared_bytes, plan.outside_bytes
         self.blocks = plan.blocks
@@ -142,6 +154,11 @@ class CudaList:
     def prepared(self) -> list[PreparedLaunch | None]:
         """The code and the slots of each launch; None for those that fill."""
         return [made for _, made in self._prepared]
+
+    @property
+    def library_launches(self) -> int:
+        """How many launches of the last run a library computed."""
+        return sum(item.library is not None for item in self._launches)
 
     def stream(self, policies: Mapping[str, Streaming]) -> None:
         """Nothing moves: what a device reads lies in its memory, or in the pinned memory beside it."""
@@ -399,6 +416,11 @@ class CudaList:
         if made is None:
             view = launch.arguments[0]
             return _DeviceLaunch(None, np.array([self._buffers.address(view), reach_of(view)], np.int64), 1)
+        if launch.kernel in self._natives:
+            places = [self._buffers.address(item) for item in launch.arguments]
+            with suppress(Unsupported):
+                bound = bind_product(self._natives[launch.kernel], places, self._buffers.workspace)
+                return _DeviceLaunch(None, np.zeros(1, np.int64), launch.groups, library=bound)
         code, slots = made.code, np.frombuffer(made.slots, np.int64).copy()
         if not isinstance(code, DeviceCode):
             raise Unsupported("it is no kernel of the device")
@@ -416,7 +438,9 @@ class CudaList:
             self._launch(item, number == 0)
 
     def _launch(self, item: _DeviceLaunch, is_first: bool = False) -> None:
-        if item.kernel is None:
+        if item.library is not None:
+            item.library.launch(self._stream)
+        elif item.kernel is None:
             address, size = item.slots.tolist()
             if size:
                 call("cuMemsetD8Async", address, 0, size, self._stream.handle)

@@ -8,6 +8,7 @@ from dataclasses import field
 from lamella.backend.cpu.run.pool import ListWalker
 from lamella.backend.cpu.run.prepared import PreparedLaunch
 from lamella.backend.cpu.run.proving import ProvingSource
+from lamella.backend.cuda.cublaslt import usable_version
 from lamella.backend.cuda.greedy import GreedyChoice
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.cuda.lists import CudaList
@@ -17,6 +18,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.kernels.fuse_launches import fuse_launches
 from lamella.kernels.launches import LaunchList
+from lamella.kernels.native_products import NativeProduct, find_native
 from lamella.lang.tensor.nodes import Function, Program
 
 
@@ -49,16 +51,28 @@ class CudaMachine(DeviceMachine):
     compile_more: Callable[[Program], CudaKernels]
     """Makes code of kernels that several launches became."""
     room: DeviceRoom = field(default_factory=DeviceRoom)
+    strict: bool = False
+    """Whether kernels alone compute, no library."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
         """Make a list runnable, with fewer launches where it runs often."""
         fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
+        natives = self._natives()
         if fewer is not whole:
             try:
-                return CudaList(ProvingSource(self._with(made)), fewer, self.room, GreedyChoice)
+                return CudaList(
+                    ProvingSource(self._with(made)), fewer, self.room, GreedyChoice, False, natives
+                )
             except (Unsupported, LamellaError):
                 pass  # a fused launch cannot be proved: its parts can, or nothing can
-        return CudaList(ProvingSource(self.kernels), whole, self.room, GreedyChoice, once)
+        return CudaList(ProvingSource(self.kernels), whole, self.room, GreedyChoice, once, natives)
+
+    def _natives(self) -> dict[str, NativeProduct]:
+        """The kernels that the library of the device computes, where it is there and may."""
+        if self.strict or not any(map(find_native, self.functions.values())) or not usable_version():
+            return {}
+        found = {name: find_native(item) for name, item in self.functions.items()}
+        return {name: item for name, item in found.items() if item is not None}
 
     def _with(self, made: Sequence[Function]) -> CudaKernels | _JoinedKernels:
         if not made:

@@ -17,6 +17,9 @@ from lamella.base.records import dataclass
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, LaunchList
 from lamella.kernels.placing import ALIGNMENT, place_buffers
 
+APART = 256
+"""Bytes of which the start of what a library uses is a multiple."""
+
 
 class DeviceArena:
     """Memory that the lists of an executable share; one that grows moves."""
@@ -81,8 +84,8 @@ class ListBuffers:
     What a list reads that runs once lies in its arena: nobody else reads it.
     """
 
-    def __init__(self, whole: LaunchList, arena: DeviceArena, is_once: bool) -> None:
-        self._arena, self._sizes = arena, whole.buffers
+    def __init__(self, whole: LaunchList, arena: DeviceArena, is_once: bool, workspace: int = 0) -> None:
+        self._arena, self._sizes, self._workspace = arena, whole.buffers, workspace
         self._entering = {view.buffer for view in whole.inputs.values()}
         plan = place_buffers(whole, self._entering)
         self._shared, self.shared_bytes = dict(plan.shared), plan.shared_bytes
@@ -109,7 +112,16 @@ class ListBuffers:
 
     def base(self) -> int:
         """Where the arena lies now."""
-        return self._arena.reserve(self.shared_bytes)
+        return self._arena.reserve(self._inside + self._workspace)
+
+    @property
+    def workspace(self) -> int:
+        """Where what a library uses beside its matrices lies: behind the buffers."""
+        return self.base() + self._inside
+
+    @property
+    def _inside(self) -> int:
+        return aligned(self.shared_bytes, APART) if self._workspace else self.shared_bytes
 
     def address(self, view: BufferView) -> int:
         """Where a view begins on the device."""

@@ -29,6 +29,7 @@ from lamella.base.gc import gc_paused
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.placement import OperationPlacement
 from lamella.base.source import NOWHERE
+from lamella.base.tuning import TuningReport
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation
 from lamella.graph.rewrite import extents, members
@@ -134,6 +135,12 @@ class KernelExecutable(GraphExecutable):
             for name, array in carried.values() if found is not None else ():
                 self._spare.replace(self._state, name, array)
             return found
+
+    @property
+    def tuning(self) -> TuningReport | None:
+        """What was measured to choose the kernels of the last call; None where nothing was."""
+        runner = self._context.runner
+        return runner.tuning() if isinstance(runner, KernelRunner) else None
 
     def segments(self, extents: Mapping[str, int]) -> list[Segment]:
         """The launch lists of a call whose open extents are these."""
@@ -246,6 +253,10 @@ class KernelRunner:
     def placement(self) -> list[OperationPlacement]:
         """Where each operation ran in the last call; nothing before the call that tells the open extents."""
         return [] if self._current is None else self._current.placement()
+
+    def tuning(self) -> TuningReport | None:
+        """What was measured to choose the kernels of the last call."""
+        return self._current.tuning if isinstance(self._current, SpecialisedRunner) else None
 
     def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
         """The constants that what stands in place of some nodes reads beside those of the graph."""

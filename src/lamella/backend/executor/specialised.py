@@ -83,6 +83,8 @@ class SpecialisedRunner:
         self._strict, self._replaces = specialised.strict, specialised.replaces
         self._keep = specialised.keep
         self._calls = specialised.program.calls
+        self.tuning = specialised.program.tuning
+        """What was measured to choose kernels."""
         self.compiled = specialised.compiled
         """How many kernels machine code was made for, where others are shared with sets of extents before."""
         self._steps: dict[tuple[int, object], KernelStep | None] = {}

@@ -56,6 +56,7 @@ from lamella.graph.nodes import Argument, Graph, Operation, Pack, Tensor, region
 from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.candidates import Choose
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph, KernelOperand, find_temporaries
 from lamella.kernels.sharing import share_kernels
@@ -90,6 +91,8 @@ class KernelWriter:
     target: Target = TARGETS["cpu-avx512"]
     narrow: bool = False
     """Whether factors of products of two activations may be rounded to bf16."""
+    choose: Choose | None = None
+    """Decides between the ways to compute a product."""
     functions: list[Function] = field(default_factory=list)
     _plans: dict[object, tuple[Operation, Stages | None]] = field(default_factory=dict)
 
@@ -170,7 +173,9 @@ class KernelWriter:
     ) -> tuple[KernelCall, ...]:
         """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
         name = f"{stem}_{len(self.functions)}"
-        writing = GroupWriter(name, stages, self.target, place or GroupPlace(), operands, self.narrow)
+        writing = GroupWriter(
+            name, stages, self.target, place or GroupPlace(), operands, self.narrow, choose=self.choose
+        )
         found = writing.write()
         find_temporaries(found)
         self.functions += writing.functions
@@ -520,6 +525,8 @@ class KernelOptions:
     """Whether tensors inside the graph may lie in another way than row by row."""
     narrow: bool = False
     """Whether tensor cores may round factors of products of two activations to bf16 by themselves."""
+    choose: Choose | None = None
+    """Decides between the ways to compute a product; without it the one that a model of the machine likes best."""
 
 
 def graph_to_kernels(
@@ -539,7 +546,7 @@ def graph_to_kernels(
     extents = {
         name: OpenExtent(size) if size > 1 and not fixed else size for name, size in chosen.extents.items()
     }
-    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target, chosen.narrow)
+    kernels = KernelWriter(model.library, chosen.wide, extents, chosen.target, chosen.narrow, chosen.choose)
     calls: dict[object, tuple[KernelCall, ...]] = {}
     refused: set[str] = set()
     while True:

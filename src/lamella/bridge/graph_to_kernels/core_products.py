@@ -70,7 +70,8 @@ TILES = (
 )
 """Rows of a tile, subgroups with 16 columns each, and how much of the peak a multiprocessor reaches with such tiles."""
 LANE = Scalar("i32")
-ROW_TILE, COLUMN_TILE, BANDS = "row tile", "column tile", "bands"
+ROW_TILE, COLUMN_TILE, BANDS, PART = "row tile", "column tile", "bands", "part of the sum"
+"""Names under which tiles, bands of them and parts of the sum count; no loop of a formula has them."""
 CUT = MappingProxyType(
     {(False, False): "", (True, False): "rows", (False, True): "cols", (True, True): "both"}
 )
@@ -102,6 +103,8 @@ class CoreProduct:
     """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
     decoded: tuple[Scale, ...] | None = None
     """The scales of the rows' codes, where rows are codes, which a kernel of its own decodes."""
+    parts: int = 1
+    """Parts of the sum that are work-groups of their own; the output then holds the sums of each part."""
 
     @property
     def laid_rows(self) -> Key:
@@ -116,19 +119,29 @@ class CoreProduct:
     @property
     def tiles(self) -> tuple[int, int]:
         """How many tiles there are along the rows and along the columns."""
-        extents = self.found.extents
-        return -(-extents[self.row] // self.rows), -(-extents[self.column] // self.columns)
+        rows, columns = self.spread
+        return -(-rows // self.rows), -(-columns // self.columns)
+
+    @property
+    def spread(self) -> tuple[int, int]:
+        """How many rows and columns there are."""
+        return self.found.extents[self.row], self.found.extents[self.column]
+
+    @property
+    def many(self) -> int:
+        """How many matrices of so many rows and columns."""
+        return prod(self.found.extents[name] for name in self.outer)
 
     @property
     def groups(self) -> int:
         """The number of work-groups."""
-        return prod(self.found.extents[name] for name in self.outer) * prod(self.tiles)
+        return self.parts * self.many * prod(self.tiles)
 
     @property
     def partial(self) -> tuple[bool, bool]:
         """Whether the last tile has fewer rows, or fewer columns."""
-        extents = self.found.extents
-        return bool(extents[self.row] % self.rows), bool(extents[self.column] % self.columns)
+        rows, columns = self.spread
+        return bool(rows % self.rows), bool(columns % self.columns)
 
 
 def find_core_product(
@@ -180,11 +193,22 @@ def find_core_product(
         column_factor = lay_factor(column_factor, laid[1], found.extents, rounded)
     sides = flatten_factor(row_factor, row, inner), flatten_factor(column_factor, column, inner)
     many = prod(found.extents[name] for name in outer)
-    rows, subgroups = choose_tile((found.extents[row], found.extents[column]), many, target)
+    rows, subgroups = order_tiles((found.extents[row], found.extents[column]), many, target)[0]
     return CoreProduct(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
         rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums), found.scales if coded else None,
     )  # fmt: skip
+
+
+def part_bounds(
+    builder: Builder, extent: int, parts: int, values: Mapping[str, Value]
+) -> tuple[Value, Value]:
+    """Where the part of a sum begins that a work-group has, and where it ends."""
+    if parts == 1:
+        return builder.constant(0), builder.constant(extent)
+    length = builder.constant(extent // parts)
+    begin = builder.arith("mul", values[PART], length)
+    return begin, builder.arith("add", begin, length)
 
 
 def _laid_loops(
@@ -228,8 +252,8 @@ def flatten_factor(access: Access, line: str, inner: str) -> Access:
     return replace(access, axes=(Axis(size, stride, index), last))
 
 
-def choose_tile(extents: tuple[int, int], many: int, target: Target) -> tuple[int, int]:
-    """The rows and subgroups of tiles for so many matrices, with which the multiprocessors are done first."""
+def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tuple[int, int]]:
+    """Rows and subgroups of tiles for so many matrices: first those with which the multiprocessors are done first."""
 
     def cost(tile: tuple[int, int, float]) -> float:
         rows, subgroups, reached = tile
@@ -237,8 +261,7 @@ def choose_tile(extents: tuple[int, int], many: int, target: Target) -> tuple[in
         groups = many * -(-extents[0] // rows) * -(-extents[1] // columns)
         return -(-groups // max(1, target.multiprocessors)) * rows * columns / reached
 
-    rows, subgroups, _ = min(TILES, key=cost)
-    return rows, subgroups
+    return [(rows, subgroups) for rows, subgroups, _ in sorted(TILES, key=cost)]
 
 
 def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
@@ -293,7 +316,9 @@ class CoreWriter:
         row_tiles, column_tiles = plan.tiles
         band = next(size for size in range(min(BAND, column_tiles), 0, -1) if column_tiles % size == 0)
         sizes = {**plan.found.extents, BANDS: column_tiles // band, ROW_TILE: row_tiles, COLUMN_TILE: band}
-        values = split_group(builder, [*plan.outer, BANDS, ROW_TILE, COLUMN_TILE], sizes)
+        parts = [PART] if plan.parts > 1 else []
+        sizes[PART] = plan.parts
+        values = split_group(builder, [*parts, *plan.outer, BANDS, ROW_TILE, COLUMN_TILE], sizes)
         first = builder.arith("mul", values[BANDS], builder.constant(band))
         tile = builder.arith("add", first, values[COLUMN_TILE])
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
@@ -344,9 +369,8 @@ class CoreWriter:
             "both" if short or cut or item.axes[0].size % size else ""
             for cut, item, size in zip(plan.partial, (rows, columns), (plan.rows, plan.columns), strict=True)
         ]
-        first, begin = start or builder.constant(0.0, sums), builder.constant(0)
-        steps = builder.constant(extent), builder.constant(DEPTH)
-        with builder.loop(begin, *steps, carried=[(first, sums)]) as loop:
+        first, bounds = start or builder.constant(0.0, sums), part_bounds(builder, extent, plan.parts, values)
+        with builder.loop(*bounds, builder.constant(DEPTH), carried=[(first, sums)]) as loop:
             body, k = loop.body, loop.variable
             left = Coopmatrix(rows.element, plan.rows, DEPTH, "matrix_a")
             right = Coopmatrix(columns.element, DEPTH, COLUMNS, "matrix_b")
@@ -371,7 +395,7 @@ class CoreWriter:
     def _flat(self, access: Access) -> Access:
         """A tensor as a matrix, where the columns of all outer loops lie in a row: so the copy engine can store it."""
         plan = self.plan
-        if plan.partial[1] or not plan.outer:
+        if plan.partial[1] or not (plan.outer or plan.parts > 1):
             return access
         try:
             found = flatten_lines(access, plan.column, plan.row)

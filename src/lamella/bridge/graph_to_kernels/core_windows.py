@@ -16,7 +16,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.core_products import STEP, choose_tile
+from lamella.bridge.graph_to_kernels.core_products import PART, STEP, order_tiles, part_bounds
 from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, write_laid
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
@@ -72,6 +72,8 @@ class WindowProduct:
     weight_key: Key
     rows: int
     subgroups: int
+    parts: int = 1
+    """Parts of the sum that are work-groups of their own; the output then holds the sums of each part."""
 
     @property
     def laid(self) -> tuple[str, ...]:
@@ -137,7 +139,7 @@ def find_windows(
     useful = prod(found.extents[name] for name in roles.columns)
     if plan.columns > MOST_WASTE * useful or plan.depth > STEP * MOST_STEPS or plan.columns < COLUMNS:
         raise Unsupported("too little of what would be computed is wanted")
-    rows, subgroups = choose_tile((found.extents[roles.row], plan.columns), 1, target)
+    rows, subgroups = order_tiles((found.extents[roles.row], plan.columns), 1, target)[0]
     return replace(plan, rows=rows, subgroups=subgroups)
 
 
@@ -176,6 +178,8 @@ class _WindowWriter:
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
+    places: dict[str, Value] = field(default_factory=dict)
+    """The part of the sum that a work-group has, where there are several."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -189,17 +193,21 @@ class _WindowWriter:
         builder = self.parameters.builder()
         row_tiles, column_tiles = plan.tiles
         with builder.parallel() as region:
-            values = split_group(region, [ROW, COLUMN], {ROW: row_tiles, COLUMN: column_tiles})
+            sizes = {PART: plan.parts, ROW: row_tiles, COLUMN: column_tiles}
+            parts = [PART] if plan.parts > 1 else []
+            values = split_group(region, [*parts, ROW, COLUMN], sizes)
             row = region.arith("mul", values[ROW], region.constant(plan.rows))
             subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)
             own = region.arith("mul", subgroup, region.constant(COLUMNS))
             start = region.arith("mul", values[COLUMN], region.constant(plan.subgroups * COLUMNS))
             column = region.arith("add", start, own)
+            self.places = {name: values[name] for name in parts}
             total = self._sum(region, (weight, image), (row, column))
             for end in found.ends:
                 self._finish(region, end, (row, column), total)
         outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
-        kernel = promise_pairs(self.parameters.close(builder, row_tiles * column_tiles), outputs)
+        groups = plan.parts * row_tiles * column_tiles
+        kernel = promise_pairs(self.parameters.close(builder, groups), outputs)
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
     def _matrix(self, key: Key, access: Access, shape: tuple[int, int], stride: int) -> Value:
@@ -213,9 +221,9 @@ class _WindowWriter:
         plan, element = self.plan, self.plan.weight.element
         channels = plan.found.extents[plan.channel]
         sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
-        zero, begin = builder.constant(0.0, sums), builder.constant(0)
-        steps = builder.constant(plan.depth), builder.constant(DEPTH)
-        with builder.loop(begin, *steps, carried=[(zero, sums)]) as loop:
+        zero = builder.constant(0.0, sums)
+        bounds = part_bounds(builder, plan.depth, plan.parts, self.places)
+        with builder.loop(*bounds, builder.constant(DEPTH), carried=[(zero, sums)]) as loop:
             body, k = loop.body, loop.variable
             channel, pixel = k, start[1]
             if plan.depth > channels:
@@ -285,6 +293,7 @@ class _WindowWriter:
         plan, rows = self.plan, self.plan.found.extents[self.plan.row]
         pixel = builder.arith("add", start[1], builder.cast(place[1], INDEX))
         here, exists = self._loops(builder, pixel)
+        here |= self.places
         here[plan.row] = builder.arith("add", start[0], builder.cast(place[0], INDEX))
         if rows % plan.rows:
             exists.append(builder.compare("lt", here[plan.row], builder.constant(rows)))

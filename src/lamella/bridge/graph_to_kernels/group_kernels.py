@@ -5,57 +5,51 @@ Each run of stages gets the best kernel that can be written for it; what several
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import TypeAlias
+from functools import partial
+from math import prod
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.attention import Attention, find_attention, write_attention
+from lamella.bridge.graph_to_kernels.attention import Attention, find_attention
 from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
-from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
+from lamella.bridge.graph_to_kernels.attention_ways import attention_ways
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     fewest_steps,
     plan_steps,
     write_contraction,
 )
-from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
-from lamella.bridge.graph_to_kernels.core_products import find_core_product
-from lamella.bridge.graph_to_kernels.core_windows import find_windows, write_windows
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.decoded_factors import DECODED
 from lamella.bridge.graph_to_kernels.factors import is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
-from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
-from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
+from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
+from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
-from lamella.bridge.graph_to_kernels.split_attention import SPLIT, write_split_attention
-from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
+from lamella.bridge.graph_to_kernels.split_attention import SPLIT
 from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
+from lamella.bridge.graph_to_kernels.sum_parts import add_parts, lay_sums
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE, write_tiles
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     ProductGroup,
-    find_tiles,
+    extents_of,
     prepare_product,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
-from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
 from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_front
-from lamella.bridge.graph_to_kernels.vector_parts import split_parts
-from lamella.bridge.graph_to_kernels.vector_products import find_vector_product
-from lamella.bridge.graph_to_kernels.vector_writer import write_vector_product
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
+from lamella.kernels.candidates import Candidate, Choose, Problem
 from lamella.kernels.launches import Layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.kernels.rewrite import rewrite, with_statements
@@ -71,39 +65,9 @@ MOST_TRIED = 16
 """Stages that are tried together where all of a run are no kernel: each trial writes one."""
 NATIVE = ("exp", "tanh", "erf")
 """Functions that a GPU has instructions for."""
+LIBRARY = "library"
+"""What a way is called whose product a library of the device computes."""
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
-
-
-def _core_attention(
-    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
-) -> list[TileKernel]:
-    return [write_core_attention(attention, tensors, real, target)]
-
-
-def _whole_stream(
-    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
-) -> list[TileKernel]:
-    """The kernel past which keys stream, where nothing has to be laid for it before."""
-    kernels = write_stream_attention(attention, tensors, real, target)
-    if len(kernels) > 1:
-        raise Unsupported("its factors are no whole tiles of halves")
-    return kernels
-
-
-def _vector_attention(
-    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
-) -> list[TileKernel]:
-    return [write_vector_attention(attention, tensors, real, target)]
-
-
-def _attention(
-    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
-) -> list[TileKernel]:
-    return [write_attention(attention, tensors, real, target)]
-
-
-WriteAttention: TypeAlias = Callable[[Attention, Mapping[Key, TensorView], Scalar, Target], list[TileKernel]]
-"""Gives the kernels of an attention, or says why there are none of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +92,8 @@ class GroupWriter:
     """Whether factors of products of two activations may be rounded to bf16."""
     rounds: bool = False
     """Whether both are: they are those of an attention that no kernel of its own computes."""
+    choose: Choose | None = None
+    """Decides between the ways to compute a product; without it the first one is taken."""
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
@@ -159,12 +125,7 @@ class GroupWriter:
 
     def _add_attention(self, attention: Attention) -> bool:
         """One kernel for an attention, where one is written."""
-        ways: Sequence[WriteAttention] = (_attention,)
-        if self.target.has_threads:
-            # Threads are many, and so are the scores: products of their own share them out better than lanes could.
-            ways = (_whole_stream, _core_attention, write_stream_attention) if self.narrow else ()
-            ways = (write_split_attention, _vector_attention, *ways)
-        for write in ways:
+        for write in attention_ways(self.target, self.narrow):
             with suppress(Unsupported):
                 for kernel in write(attention, self._views, self._real, self.target):
                     self._add_tile(kernel)
@@ -268,50 +229,92 @@ class GroupWriter:
         try:
             self._add_winograd(group, fixed)
         except Unsupported:
-            for kernel in self._vectors(group, fixed) or self._product(group, fixed):
-                self._add_tile(kernel)
+            self._add_best(group, rest, fixed)
         self.products += 1
 
-    def _vectors(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
-        """The kernels of a product with few vectors that are scaled, or parts of whose rows are joined; none else."""
-        if not self.target.has_threads:
-            return []
-        try:
-            group, views = split_parts(group, self._views)
-            if group.parts == 1 and not group.front:
-                return []
-            with suppress(Unsupported):
-                codes = find_code_product(group, views, self._real, self.target, fixed, self.narrow)
-                return write_code_product(codes, views)
-            few = find_vector_product(group, views, self._real, self.target, fixed, self.narrow)
-            return write_vector_product(few, views)
-        except Unsupported:
-            if group.front:
-                raise
-            return []
+    def _add_best(self, group: ProductGroup, rest: Sequence[Contraction], fixed: frozenset[Key]) -> None:
+        """The kernels of a sum of products by the way that is chosen, where somebody chooses."""
+        place = ProductPlace(self._views, self._real, self.target, fixed, self.rounds, self.narrow)
+        written = write_product(group, place)
+        if self.choose is None:
+            for kernel in written.kernels:
+                self._add_tile(kernel)
+            return
+        here = self._aside()
+        problem = Problem(
+            here._as_candidate(written.name, written.kernels),
+            prod(extents_of(group.product).values()),
+            frozenset(self.operands[name] for name in self.place.fixed if name in self.operands),
+            partial(here._write_others, written, group, rest),
+        )
+        chosen = self.choose(problem)
+        self.functions += chosen.functions
+        self.calls += chosen.calls
 
-    def _product(self, group: ProductGroup, fixed: frozenset[Key]) -> list[TileKernel]:
-        """The kernels of a sum of products, by tiles or by lanes."""
+    def _aside(self) -> GroupWriter:
+        """A writer that stands where this one does: what it writes is nobody's yet."""
+        return replace(
+            self,
+            functions=list(self.functions),
+            calls=list(self.calls),
+            partial=set(self.partial),
+            _fixed=set(self._fixed),
+            _whole=dict(self._whole),
+        )
+
+    def _as_candidate(
+        self,
+        name: str,
+        kernels: Iterable[TileKernel],
+        ends: Sequence[Contraction] = (),
+        rest: Sequence[Contraction] = (),
+    ) -> Candidate:
+        """Kernels, and one for what is made of their sum, as a way to compute a product."""
+        aside = self._aside()
+        for kernel in kernels:
+            aside._add_tile(kernel)
+        if ends:
+            aside._add_rows(ends, rest)
+        functions, calls = aside.functions[len(self.functions) :], aside.calls[len(self.calls) :]
+        return Candidate(name, tuple(functions), tuple(calls))
+
+    def _write_others(
+        self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
+    ) -> Iterator[Candidate]:
+        """The other ways to compute a product, that of a library last."""
+        for way in written.others:
+            with suppress(Unsupported):
+                own = way.write()
+                yield (
+                    self._in_parts(way, own, group, rest)
+                    if way.parts > 1
+                    else self._as_candidate(way.name, own)
+                )
         with suppress(Unsupported):
-            cores = find_core_product(group, self._views, self._real, self.target, self.rounds, self.narrow)
-            return write_turned_product(cores, self._views, self.target)
-        with suppress(Unsupported):
-            windows = find_windows(group, self._views, self._real, self.target, fixed)
-            return write_windows(windows, self._views)
-        with suppress(Unsupported):
-            codes = find_code_product(group, self._views, self._real, self.target, fixed)
-            return write_code_product(codes, self._views)
-        with suppress(Unsupported):
-            few = find_vector_product(group, self._views, self._real, self.target, fixed)
-            return write_vector_product(few, self._views)
-        with suppress(Unsupported):
-            return write_mixture(find_mixture(group, self._views, self._real, self.target), self._views)
+            if not group.front:
+                yield self._by_library(group, rest)
+
+    def _in_parts(
+        self, way: Way, kernels: Iterable[TileKernel], group: ProductGroup, rest: Sequence[Contraction]
+    ) -> Candidate:
+        """The way whose kernels sum parts, and one more that adds these up and makes outputs of the sum."""
+        held = lay_sums(group, self._views)[group.product.targets[0].tensor, None]
+        stages, adding, (name, layout) = add_parts(self.stages, group.product, way.parts, held)
+        place = replace(self.place, layouts={**self.place.layouts, name: layout})
+        aside = replace(self._aside(), stages=stages, place=place)
+        return aside._as_candidate(way.name, kernels, (adding, *group.ends), rest)
+
+    def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
+        """The way whose product a library computes, and a kernel what is made of it, where that is more."""
+        views = lay_sums(group, self._views)
+        write = partial(write_native_product, tensors=views, real=self._real, target=self.target)
         try:
-            tiled = find_tiles(group, self._views, self._real, self.target, fixed)
-            return write_tiles(tiled, self._views)
+            return self._as_candidate(LIBRARY, [write(group)])
         except Unsupported:
-            plan = find_lane_product(group, self._views, self._real, fixed)
-            return write_lane_product(plan, self._views)
+            kernel, name = write(replace(group, ends=())), group.product.targets[0].tensor
+            layouts = {**self.place.layouts, name: views[name, None].lies}
+            aside = replace(self._aside(), place=replace(self.place, layouts=layouts))
+            return aside._as_candidate(LIBRARY, [kernel], group.ends, rest)
 
     def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
         """A convolution in strips: their kernels are the same, and see other parts of the tensors."""

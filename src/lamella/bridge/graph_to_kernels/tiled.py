@@ -317,9 +317,17 @@ def prepare_product(
 
 
 def find_tiles(
-    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
+    group: ProductGroup,
+    tensors: Tensors,
+    real: Scalar,
+    target: Target,
+    constant: frozenset[Key],
+    columns: int = THREAD_COLUMNS,
 ) -> TiledProduct:
-    """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change."""
+    """The tiles of a contraction; Unsupported says why it has none. `constant` are tensors that never change.
+
+    Where work-items are threads, tiles have so many columns at most.
+    """
     found = prepare_product(group, tensors, real, with_tables=not target.has_threads)
     sizes = found.extents
     scaled = {name for item in found.scales for name in item.access.loops()}
@@ -327,10 +335,10 @@ def find_tiles(
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     if found.numbers[not flipped]:
         raise Unsupported("codes of a table are those of its columns")
-    columns = prod(sizes[name] for name in roles.columns)
-    packed = _is_packed(row_factor, roles, row_key in constant, columns)
+    many = prod(sizes[name] for name in roles.columns)
+    packed = _is_packed(row_factor, roles, row_key in constant, many)
     sizes = {**sizes, UNIT: 1}
-    lanes, rows, widths = _tile(roles, sizes, target, real)
+    lanes, rows, widths = _tile(roles, sizes, target, real, columns)
     counted = roles.row, *roles.columns[-1:], roles.sums[-1]
     column_factor = _with_room(found.factors[not flipped], sizes, counted)
     row_factor = _with_room(row_factor, sizes, counted)
@@ -699,7 +707,7 @@ def _is_even(axis: Axis | None, inner: str) -> bool:
 
 
 def _tile(
-    roles: Roles, sizes: Mapping[str, int], target: Target, real: Scalar
+    roles: Roles, sizes: Mapping[str, int], target: Target, real: Scalar, columns: int
 ) -> tuple[int, int, tuple[int, ...]]:
     """The rows of a vector and of a panel, and how many steps of each column loop a tile has."""
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
@@ -709,7 +717,7 @@ def _tile(
     one = target.has_threads or (sizes[roles.row] <= few and not is_open(sizes[roles.row]))
     rows = lanes if one else 2 * lanes
     room = max(1, (target.register_count - SPARE_REGISTERS) * lanes // rows)
-    room = THREAD_COLUMNS if target.has_threads else room
+    room = columns if target.has_threads else room
     widths = [1] * len(extents)
     if extents:
         each = rows // lanes

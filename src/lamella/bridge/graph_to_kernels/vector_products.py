@@ -81,6 +81,13 @@ class VectorProduct:
     """What stands before the vectors, where they are not in memory."""
     together: int = 1
     """Subgroups of a work-group, which share the sums of all its rows."""
+    unrolled: int = UNROLLED
+    """Pieces of rows that are under way at once, at most."""
+
+    @property
+    def column_count(self) -> int:
+        """How many vectors there are."""
+        return prod(self.found.extents[name] for name in self.columns)
 
     @property
     def parts(self) -> int:

@@ -23,7 +23,6 @@ from lamella.bridge.graph_to_kernels.vector_fronts import FrontWriter, add_produ
 from lamella.bridge.graph_to_kernels.vector_products import (
     FIRST,
     PIECE,
-    UNROLLED,
     VectorProduct,
     promise_pieces,
 )
@@ -213,7 +212,7 @@ class VectorWriter:
         """Loops over pieces of a size in bytes: where they begin and end, and how many pieces are under way at once."""
         rows, more = self.plan.rows * self.plan.parts * self.plan.together, PIECE // size
         first = min(whole, max(1, FIRST * more // rows))
-        most = max(1, UNROLLED * more // rows)
+        most = max(1, self.plan.unrolled * more // rows)
         at_once = max(count for count in range(1, most + 1) if (whole - first) % count == 0)
         for begin, end, unrolled in ((0, first, first), (first, whole, at_once)):
             if begin < end:

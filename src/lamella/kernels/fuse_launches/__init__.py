@@ -21,7 +21,7 @@ from lamella.kernels.fuse_launches.phase_writer import PhaseMemory, PhaseWriter
 from lamella.kernels.fuse_launches.phases import MOST_SUBGROUPS, Phase, find_levels, find_phase
 from lamella.kernels.launches import ELEMENT_BYTES, Launch, LaunchList
 from lamella.kernels.rewrite import walk
-from lamella.lang.tensor.nodes import CoopMulAdd, Dictionary, DictionaryEntry, Function
+from lamella.lang.tensor.nodes import Blas, CoopMulAdd, Dictionary, DictionaryEntry, Function
 
 SHARED_SUBGROUPS = 8
 """Subgroups of a work-group that makes by itself what it reads."""
@@ -79,7 +79,7 @@ def fit_promises(
 
 def _is_plain(function: Function) -> bool:
     """Whether a kernel multiplies no matrices."""
-    return not any(isinstance(item.instruction, CoopMulAdd) for item in walk(function.body))
+    return not any(isinstance(item.instruction, CoopMulAdd | Blas) for item in walk(function.body))
 
 
 def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:

@@ -43,8 +43,8 @@ def _parts(model: Model, options: Options, machine: Sequence[str]) -> Iterator[s
 
 
 def is_watched(options: Options) -> bool:
-    """Whether a run does what only a compiler and its graph can tell."""
-    return options.quantized or options.trace is not None or options.check_bounds
+    """Whether a run does what only a compiler and its graph can tell, what was measured for it among that."""
+    return options.quantized or options.trace is not None or options.check_bounds or options.tune
 
 
 def is_open(model: Model) -> bool:

@@ -50,7 +50,6 @@ from lamella.base.placement import REFERENCE, placement_line
 from lamella.base.records import dataclass
 from lamella.base.source import NOWHERE
 from lamella.base.suggest import list_known
-from lamella.bridge.graph_to_kernels import flatten
 from lamella.graph.model import Model
 from lamella.graph.passes.cut_batch import cut_batch as cut_batch
 from lamella.graph.passes.specialise_shapes import specialise_shapes
@@ -79,6 +78,7 @@ from lamella.lang.tensor.write import write_instruction
 from lamella.pipeline.backends.cuda import KeptExtents, with_room
 from lamella.pipeline.backends.graph_keys import is_watched
 from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.kernels.tuning import open_tuner
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.program import KernelFile
@@ -175,15 +175,15 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
     here = device()
     options = with_room(options, here)
     is_open = any(symbols(size) for item in members(model.graph.inputs) for size in extents_of(item))
-    whole = flatten(model, options.limits) if is_open else prepare(model, options, True)
-    memory = SharedMemory()
+    whole = model if is_open else prepare(model, options, True)
+    memory, tuner = SharedMemory(), open_tuner(options, device_target())
     # What is compiled for known extents is kept by who asks for it, as a whole.
     store = open_cache() if is_open and not is_watched(options) else None
     stored = None if store is None else KeptExtents(store, model, options, memory.device, GreedyChoice)
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         known = prepare(_with_extents(whole, extents), options, True) if is_open else whole
-        program = to_kernels(known, options, extents, True, _target_of(CUDA))
+        program = to_kernels(known, options, extents, True, _target_of(CUDA), tuner)
         keep = None if stored is None else partial(stored.keep, extents)
         found = _specialised(program, CUDA, options, memory)
         return replace(found, replaces=whole.graph.nodes, keep=keep)
@@ -239,7 +239,7 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     if isinstance(kernels, cuda.CudaKernels):
         functions = {item.name: item for item in program.program.functions}
         more = partial(cuda.compile_program, limits=options.limits)
-        machine = CudaMachine(kernels, functions, more, memory.device)
+        machine = CudaMachine(kernels, functions, more, memory.device, options.strict_backend)
     elif isinstance(kernels, CompiledKernels):
         machine = NativeMachine(ProvingSource(kernels), memory.host)
     return Specialised(program, kernels.call, options.strict_backend, machine)

@@ -35,7 +35,7 @@ from lamella.pipeline.languages import TORCH, language_of
 from lamella.pipeline.options import Options
 from lamella.pipeline.torch.execution import opened_program
 
-DEFAULT_BACKEND = "cpu"
+DEFAULT_BACKEND, TUNED_BACKEND = "cpu", "cuda"
 BY_ONNX = ("onnxruntime", "openvino")
 
 
@@ -140,6 +140,7 @@ class Heat:
         }
         facts |= {"load": item.load, "first": item.first, "start_cpu": item.busy, "peak_bytes": item.peak}
         facts |= {"compiler_peak_bytes": item.aside} if item.aside else {}
+        facts |= {"tuning": item.tuning} if item.tuning else {}
         facts |= {} if apart is None else {"difference": {"absolute": apart[0], "relative": apart[1]}}
         return {**facts, **({"kernels": [asdict(step) for step in item.kernels]} if item.kernels else {})}
 
@@ -151,6 +152,11 @@ def _finite(value: float) -> float | None:
 
 def bench(path: Path, options: Options, tell: Tell = lambda _: None) -> Iterator[Heat]:
     """Hold a contest for every batch and number of threads that the options name."""
+    if options.tune and TUNED_BACKEND not in options.backends:
+        raise InputError(
+            "--tune measures kernels of cuda, and none of the backends is that",
+            hint="--backend cuda, or no --tune",
+        )
     with TemporaryDirectory(prefix="lamella-bench-") as folder:
         for batch in options.batches or (None,):
             chosen = _with_batch(path, batch, options)
@@ -176,7 +182,8 @@ def _hold(
     if options.precision != FULL:
         # Ours in full precision stands beside it: what it gains in time, and what it loses in numbers.
         ours = [precise(name, word) for name in ours for word in (options.precision, FULL)]
-    terms = Terms(threads, cache=cache, seconds=options.round_seconds)
+    patience = Terms().patience + (options.tune_seconds if options.tune else 0)
+    terms = Terms(threads, cache=cache, seconds=options.round_seconds, patience=patience)
     tell("measuring the ceilings of the machine")
     ceilings = measure_ceilings(threads)
     standings = hold([*ours, *_peers(material, options)], material, terms, options, tell)

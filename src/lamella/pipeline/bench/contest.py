@@ -68,6 +68,8 @@ class Standing:
     results: list[Array] = field(default_factory=list)
     kernels: list[KernelTime] = field(default_factory=list)
     """Where the time of one run went, for one of ours."""
+    tuning: list[dict[str, object]] = field(default_factory=list)
+    """What was measured to choose its kernels, as data, and as lines for people."""
     problem: str = ""
     """Why it is out; empty for one that is not."""
 
@@ -149,6 +151,8 @@ class _Worker:
         self.standing.load, self.standing.first = _number(facts, "load"), _number(facts, "first")
         self.standing.busy, self.standing.peak = _number(facts, "busy"), int(_number(facts, "peak"))
         self.standing.aside = int(_number(facts, "aside"))
+        tuning = facts.get("tuning")
+        self.standing.tuning = list(tuning) if isinstance(tuning, list) else []
         paths = [self._folder / f"{place}.npy" for place in range(int(_number(facts, "results")))]
         self.standing.results = [read_array(path) for path in paths]
 

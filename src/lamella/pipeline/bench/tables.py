@@ -30,6 +30,9 @@ def heat_lines(heat: Heat) -> Iterator[str]:
     yield f"{'ceilings':14}{ceilings}, measured; a second start of ours takes {heat.cached:.2f} s"
     for item in heat.standings[: heat.backends]:
         yield from _operators(heat, item)
+        for report in item.tuning:
+            lines = report.get("lines")
+            yield from map(str, lines if isinstance(lines, list) else ())
 
 
 def _standing(heat: Heat, item: Standing, best: float) -> str:

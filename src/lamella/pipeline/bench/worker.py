@@ -19,6 +19,8 @@ from typing import BinaryIO, cast
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.paths import read_text
 from lamella.base.system import busy_seconds, peak_bytes
+from lamella.base.tuning import TuningReport
+from lamella.base.watching import TUNED
 from lamella.pipeline.arrays import write_array
 from lamella.pipeline.bench.contestants import Contestant, Material, Ours, enter, load_packages
 from lamella.pipeline.bench.steps import profile_steps
@@ -46,6 +48,8 @@ def serve(orders: BinaryIO, answers: int) -> None:
     """Do what the lines of `orders` ask for until they end."""
     entry: Entry = pickle.load(orders)
     load_packages(entry.name, entry.material)  # their start is not that of a model
+    tuned: list[TuningReport] = []
+    TUNED.set(tuned.append)
     start, idle = time.perf_counter(), busy_seconds()
     contestant = enter(
         entry.name, entry.material, entry.threads, cast("Callable[..., Options]", Options)(**entry.options)
@@ -60,7 +64,8 @@ def serve(orders: BinaryIO, answers: int) -> None:
     # What a run takes is no part of a start, whatever the batch: a first call packs weights, and then it runs.
     times = {"load": ready - start, "first": max(0.0, first - ready - again), "busy": busy - run}
     peaks = {"peak": peak_memory(), "aside": peak_bytes(children=True)}
-    _answer(answers, {**times, **peaks, "results": len(results)})
+    told = [{"lines": list(item.lines()), **item.to_json()} for item in tuned]
+    _answer(answers, {**times, **peaks, "results": len(results), "tuning": told})
     for line in orders:
         is_profile = line.strip() == PROFILE
         _answer(answers, _profile(contestant) if is_profile else _take_round(contestant, float(line)))

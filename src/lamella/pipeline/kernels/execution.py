@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -27,6 +28,7 @@ from lamella.graph.passes.slice_parts import slice_parts
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import Target, find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
+from lamella.pipeline.kernels.tuning import Tuner, open_tuner
 from lamella.pipeline.languages import TENSOR
 from lamella.pipeline.options import Options
 from lamella.pipeline.skriptnd.run_passes import ALL_PASSES
@@ -43,8 +45,9 @@ NARROW_PRODUCTS = (NARROW, "w8", "w4")
 
 def from_graph(model: Model, path: Path, options: Options) -> KernelGraph:
     """The kernels of a graph whose extents are known, fused as it runs on them."""
-    on_gpu = options.target is not None and find_target(options.target).has_threads
-    return to_kernels(prepare(model, options, on_gpu), options)
+    target = None if options.target is None else find_target(options.target)
+    on_gpu = target is not None and target.has_threads
+    return to_kernels(prepare(model, options, on_gpu), options, tuner=open_tuner(options, target))
 
 
 def prepare(model: Model, options: Options, all_products: bool = False) -> Model:
@@ -91,10 +94,12 @@ def to_kernels(
     extents: Mapping[str, int] | None = None,
     layouts: bool = True,
     host: Target | None = None,
+    tuner: Tuner | None = None,
 ) -> KernelGraph:
     """The kernels of a graph; LamellaError holds each operation that has none where the options are strict.
 
     Without `layouts` every tensor lies row by row. Where the options name no target it is the host, if that is given.
+    A tuner chooses between the ways to compute products.
     """
     wide, quantized = options.dtype == "f64", options.quantized
     target = host or KernelOptions().target
@@ -106,15 +111,21 @@ def to_kernels(
             target if options.target is None else find_target(options.target),
             layouts,
             narrow=options.precision in NARROW_PRODUCTS,
+            choose=None if tuner is None else tuner.choose,
         )
-        with timed_pass("graph_to_kernels"), gc_paused():
-            found = graph_to_kernels(model, limits=options.limits, options=chosen)
+        write = partial(_write, model, options, chosen)
+        found = write() if tuner is None else tuner.tune(write)
     except Found as problem:
         raise LamellaError(problem.findings) from None
     missing = list(_missing(found)) if options.strict_backend else []
     if missing:
         raise LamellaError(missing)
     return found
+
+
+def _write(model: Model, options: Options, chosen: KernelOptions) -> KernelGraph:
+    with timed_pass("graph_to_kernels"), gc_paused():
+        return graph_to_kernels(model, limits=options.limits, options=chosen)
 
 
 def _missing(kernels: KernelGraph) -> Iterator[Diagnostic]:

@@ -136,6 +136,8 @@ class PipelinePlan:
     """Whether A and B lie along their rows or columns instead of along k."""
     begin: tuple[Statement, ...] = ()
     """What loads the sums with which the loop begins; who copies leaves it out."""
+    first: str = ""
+    """The k at which the loop begins, where that is not 0: work-groups may share a sum."""
 
     @property
     def is_wide(self) -> bool:
@@ -210,6 +212,8 @@ class _PipelineReader:
     """The first column of B of a subgroup, where the loop shifts it."""
     grains: dict[str, int] = field(default_factory=dict)
     """Integers that depend on g div d alone: d, which is 0 where they do not depend on g."""
+    beyond: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Integers that are another one and a number."""
 
     def read(self) -> PipelinePlan:
         """Unsupported: it does not suit."""
@@ -249,7 +253,8 @@ class _PipelineReader:
             if isinstance(item.instruction, PURE):
                 self._follow(item)
         turned = not left.transposed, right.transposed
-        cluster = PAIR if self._is_paired(left, product.type.rows) else 1
+        first, length = self._bounds(loop)
+        cluster = PAIR if self._is_paired(left, product.type.rows, first) else 1
         boxes = product.type.rows // cluster, min(MOST_BOX, 4 * product.type.columns * warpgroups)
         # What is turned comes in panels of 64 rows or columns, for all k of a stage.
         boxes = STEP if turned[0] else boxes[0], STEP if turned[1] else boxes[1]
@@ -257,7 +262,6 @@ class _PipelineReader:
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
         copied = [item for item in stores if self._is_copied(item, product.type.rows)]
         maps += [self._map(item, COLUMNS) for item in copied]
-        length = self.constants[loop.end.name]
         plan = PipelinePlan(
             before,
             loop,
@@ -276,16 +280,18 @@ class _PipelineReader:
             self.base or (right.row if turned[1] else right.column).name,
             cluster,
             turned,
+            first=first,
         )
         free = BLOCK_BYTES - ATOM - plan.staged_bytes * 4 * warpgroups
         stages = min(MOST_STAGES, free // (plan.stage_bytes + 16))
         _require(stages >= 2)
         return replace(plan, stages=stages)
 
-    def _is_paired(self, left: CoopLoad, rows: int) -> bool:
+    def _is_paired(self, left: CoopLoad, rows: int, first: str) -> bool:
         """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box; panels are no boxes."""
         even = left.transposed and rows % (2 * ROWS) == 0
-        return even and self.grains.get(left.column.name, 1) % PAIR == 0
+        names = [left.column.name, *([first] if first else [])]
+        return even and all(self.grains.get(name, 1) % PAIR == 0 for name in names)
 
     def _follow(self, statement: Statement) -> None:
         """What is known of a value: its number, and how it differs from subgroup to subgroup."""
@@ -312,6 +318,8 @@ class _PipelineReader:
                 names = [item.name for item in node.operands]
                 self._share(name, [self.shares.get(item) for item in names], node.function, names)
                 self._grain(name, node.function, names)
+                if node.function == "add" and names[-1] in self.constants:
+                    self.beyond[name] = names[0], self.constants[names[-1]]
 
     def _grain(self, name: str, function: str, operands: Sequence[str]) -> None:
         """What is known of a result: where c divides b, (g div a) mod b div c is (g div ac) mod (b/c)."""
@@ -342,10 +350,19 @@ class _PipelineReader:
                 if known[other] == 0 and operands[other] in self.constants:
                     self.shares[name] = known[own] * self.constants[operands[other]]
 
+    def _bounds(self, loop: For) -> tuple[str, int]:
+        """Where a loop begins, empty for 0, and how far it goes; one that begins elsewhere ends a number behind it."""
+        if self.constants.get(loop.begin.name) == 0:
+            return "", self.constants.get(loop.end.name, 0)
+        begin, length = self.beyond.get(loop.end.name, ("", 0))
+        _require(begin == loop.begin.name and self.shares.get(begin) == 0)
+        return begin, length
+
     def _read_loop(self, loop: For) -> tuple[CoopLoad, CoopLoad, CoopMulAdd]:
-        """The two loads and the product of a loop from 0 on that does nothing else."""
+        """The two loads and the product of a loop that does nothing else."""
         step = loop.step
-        _require(len(loop.carried) == 1 and self.constants.get(loop.begin.name) == 0 and step is not None)
+        first, length = self._bounds(loop)
+        _require(len(loop.carried) == 1 and step is not None)
         nodes = [item.instruction for item in loop.body.statements if not isinstance(item.instruction, Yield)]
         loads = {item.type.use: item for item in nodes if isinstance(item, CoopLoad)}
         products = [item for item in nodes if isinstance(item, CoopMulAdd)]
@@ -353,10 +370,10 @@ class _PipelineReader:
         _require(all(isinstance(item, Arith | Constant) for item in others) and len(nodes) == len(others) + 3)
         _require(len(products) == 1 and {"matrix_a", "matrix_b"} == set(loads))
         left, right, product = loads["matrix_a"], loads["matrix_b"], products[0]
-        length, width = self.constants.get(loop.end.name, 0), left.type.columns
+        width = left.type.columns
         # The copy engine gives zeros where an array ends; what is not checked must end with a stage.
         step_size = _step(left)
-        whole = length % step_size == 0 or left.checked == right.checked == "both"
+        whole = length % step_size == 0 or (left.checked == right.checked == "both" and not first)
         _require(length > 0 and whole and self.constants.get(step.name if step else "") == width)
         _require(
             step_size % width == 0
@@ -364,7 +381,10 @@ class _PipelineReader:
             and product.accumulator.name == loop.carried[0][0].name
         )
         _require(not others or left.type.element in FACTORS)
-        self.steps = self._read_steps(loop, right, length) if others else None
+        # Of a loop that begins anywhere all stages are read: what A has along k.
+        held = self._memref(left.operand.name)
+        depth = held.shape[0] if first and held is not None else length
+        self.steps = self._read_steps(loop, right, depth or 0) if others else None
         self._require_tiles(left, right, product, loop.variable.name)
         return left, right, product
 

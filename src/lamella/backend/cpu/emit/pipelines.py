@@ -261,11 +261,11 @@ class ProductEmitter(PipelineEmitter):
         lines = [
             "{",
             ".reg .pred p, q;",
-            ".reg .b32 s, h, b, e, d, k, r, u, v;",
-            ".reg .b64 t;",
+            ".reg .b32 s, h, b, e, d, k, r, u, v, z;",
+            ".reg .b64 t, w;",
             ".reg .b16 m;",
             "mov.b64 t, $10;",
-            "mov.b32 k, 0;",
+            *self._begin_sum(),
             "mov.b32 s, $2;",
             "xor.b32 h, $9, 1;",
             "mov.b16 m, 3;",
@@ -282,7 +282,7 @@ class ProductEmitter(PipelineEmitter):
             *self._copy_right(),
             *self._advance(),
             f"add.u32 k, k, {plan.step};",
-            f"setp.lt.u32 p, k, {plan.trips * plan.step};",
+            f"setp.lt.u32 p, k, {'z' if plan.first else plan.trips * plan.step};",
             "@p bra NEXT${:uid};",
             "}",
         ]
@@ -291,8 +291,21 @@ class ProductEmitter(PipelineEmitter):
         given += [f"i64 {self._map(0)}", f"i64 {self._map(1)}", f"i32 {row}", f"i32 {column}"]
         given += [f"i32 {item}" for item in (self._blocks, self._rank, parity)]
         given += [f"ptr addrspace(1) {self._steps()}"]
-        self._asm("\\0A".join(lines), "r,r,r,l,l,r,r,r,r,r,l", ", ".join(given))
+        ways = "r,r,r,l,l,r,r,r,r,r,l"
+        if plan.first:
+            given, ways = [*given, f"i32 {self._position(plan.first)}"], f"{ways},r"
+        self._asm("\\0A".join(lines), ways, ", ".join(given))
         return self._after(used)
+
+    def _begin_sum(self) -> list[str]:
+        """Where the copies along k begin and end, and where the table of stages is read first."""
+        plan = self._product
+        if not plan.first:
+            return ["mov.b32 k, 0;"]
+        lines = ["mov.b32 k, $11;", f"add.u32 z, k, {plan.trips * plan.step};"]
+        if plan.steps is not None:
+            lines += [f"div.u32 r, k, {plan.step};", "mul.wide.u32 w, r, 8;", "add.u64 t, t, w;"]
+        return lines
 
     def _after(self, used: str) -> str:
         return self._out.value(f"add i32 {used}, {self._product.trips}")

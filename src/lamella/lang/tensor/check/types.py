@@ -44,6 +44,7 @@ KINDS = {
     "stack_offset": INTEGER,
     "streamed": BOOLEAN,
     "unchanging": BOOLEAN,
+    "native": BOOLEAN,
     "settled": BOOLEAN,
 }
 
@@ -61,7 +62,9 @@ OWN_PROMISES = ("streamed", "unchanging", "settled")
 """Attributes of ours."""
 MEMORY = AttributeOwner("a parameter of this type", (*PROMISES, *OWN_PROMISES))
 SCALAR = AttributeOwner("a parameter of this type", ())
-FUNCTION = AttributeOwner("a function", ("subgroup_size", "work_group_size"))
+SIZES, OWN_WORDS = ("subgroup_size", "work_group_size"), ("native",)
+"""Attributes of functions, and those of ours."""
+FUNCTION = AttributeOwner("a function", (*SIZES, *OWN_WORDS))
 ALLOCA = AttributeOwner("an alloca", ("alignment", "stack_offset"))
 FOR = AttributeOwner("a for", ("unroll",))
 
@@ -121,6 +124,9 @@ def _check_for(dictionary: Dictionary) -> Iterator[Diagnostic]:
 def _check_function(dictionary: Dictionary) -> Iterator[Diagnostic]:
     """Work-group and subgroup sizes that a function asks for."""
     yield from _check_entries(dictionary, FUNCTION)
+    for entry in _usable(dictionary, FUNCTION):
+        if entry.key in OWN_WORDS:
+            yield EXTENSION.at(entry.span, feature=f"attribute '{entry.key}'", instead=", ".join(SIZES))
     found = {entry.key: entry for entry in reversed(list(_usable(dictionary, FUNCTION)))}
     group, subgroup = found.get("work_group_size"), found.get("subgroup_size")
     sizes = _integers(group.value) if group else ()

@@ -1,0 +1,59 @@
+"""The ways to compute an attention by kernels of its own, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.attention import Attention, write_attention
+from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
+from lamella.bridge.graph_to_kernels.split_attention import write_split_attention
+from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
+from lamella.bridge.graph_to_kernels.terms import TensorView
+from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
+from lamella.bridge.graph_to_kernels.tiled import Key
+from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import Scalar
+
+
+def _core_attention(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    return [write_core_attention(attention, tensors, real, target)]
+
+
+def _whole_stream(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    """The kernel past which keys stream, where nothing has to be laid for it before."""
+    kernels = write_stream_attention(attention, tensors, real, target)
+    if len(kernels) > 1:
+        raise Unsupported("its factors are no whole tiles of halves")
+    return kernels
+
+
+def _vector_attention(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    return [write_vector_attention(attention, tensors, real, target)]
+
+
+def _attention(
+    attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
+) -> list[TileKernel]:
+    return [write_attention(attention, tensors, real, target)]
+
+
+WriteAttention: TypeAlias = Callable[[Attention, Mapping[Key, TensorView], Scalar, Target], list[TileKernel]]
+"""Gives the kernels of an attention, or says why there are none of its kind."""
+
+
+def attention_ways(target: Target, narrow: bool) -> Sequence[WriteAttention]:
+    """The ways for a target, where factors may be rounded to bf16 or not."""
+    if not target.has_threads:
+        return (_attention,)
+    # Threads are many, and so are the scores: products of their own share them out better than lanes could.
+    ways = (_whole_stream, _core_attention, write_stream_attention) if narrow else ()
+    return (write_split_attention, _vector_attention, *ways)

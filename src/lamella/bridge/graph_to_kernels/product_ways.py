@@ -1,0 +1,240 @@
+"""The ways to compute a sum of products: the kind of kernel that suits first, and the sizes that it may have.
+
+The first way is the one that a model of the machine likes best. Measuring may find that another one is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
+from lamella.bridge.graph_to_kernels.core_products import (
+    STEP,
+    CoreProduct,
+    find_core_product,
+    order_tiles,
+    write_core_product,
+)
+from lamella.bridge.graph_to_kernels.core_windows import WindowProduct, find_windows, write_windows
+from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
+from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
+from lamella.bridge.graph_to_kernels.sum_parts import cut_core, cut_windows, lay_sums, part_counts
+from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
+from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
+from lamella.bridge.graph_to_kernels.tiled import (
+    THREAD_COLUMNS,
+    Key,
+    ProductGroup,
+    Tensors,
+    find_tiles,
+)
+from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
+from lamella.bridge.graph_to_kernels.vector_parts import split_parts
+from lamella.bridge.graph_to_kernels.vector_products import (
+    MOST_SUMS,
+    UNROLLED,
+    VectorProduct,
+    find_vector_product,
+)
+from lamella.bridge.graph_to_kernels.vector_writer import write_vector_product
+from lamella.kernels.fragments import COLUMNS
+from lamella.kernels.target import Target
+from lamella.lang.tensor.check.kinds import BYTES
+from lamella.lang.tensor.nodes import Scalar
+
+MOST_TILES = 4
+"""Tiles of tensor cores among which is chosen: those that the model of the machine likes best."""
+PIECES = (UNROLLED, 4, 16)
+"""Pieces of rows that subgroups may have under way, the usual number first."""
+WIDTHS = (THREAD_COLUMNS, 4, 16)
+"""Columns of tiles of threads, the usual number first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlace:
+    """What a product is written for: its tensors, the type of sums, the machine, and what may be rounded."""
+
+    tensors: Tensors
+    real: Scalar
+    target: Target
+    fixed: frozenset[Key]
+    """Tensors that never change."""
+    rounds: bool = False
+    """Whether both factors may be rounded to bf16."""
+    decodes: bool = False
+    """Whether codes may be decoded for tensor cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way, by what it is called."""
+
+    name: str
+    write: Callable[[], list[TileKernel]]
+    """Writes its kernels, in the order in which they run."""
+    parts: int = 1
+    """Into how many parts the sum is cut: what they write is to be added up, and made outputs of."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenProduct:
+    """A product by the way that is taken where nothing is measured, and the others of its kind."""
+
+    name: str
+    kernels: list[TileKernel]
+    others: Sequence[Way]
+
+
+def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
+    """The kernels of a product, by the first kind that suits; Unsupported says why none does."""
+    try:
+        first, *others = _joined(group, place)
+        return WrittenProduct(first.name, first.write(), others)
+    except Unsupported:
+        if group.front:
+            raise
+    for find in (_cores, _windows, _codes, _vectors, _mixture, _tiles):
+        with suppress(Unsupported):
+            first, *others = find(group, place)
+            return WrittenProduct(first.name, first.write(), others)
+    lanes = find_lane_product(group, place.tensors, place.real, place.fixed)
+    return WrittenProduct("lanes", write_lane_product(lanes, place.tensors), ())
+
+
+def _joined(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    """Products with few vectors that are scaled before, or parts of whose rows are joined."""
+    if not place.target.has_threads:
+        raise Unsupported("work-items are lanes")
+    group, views = split_parts(group, place.tensors)
+    if group.parts == 1 and not group.front:
+        raise Unsupported("nothing is joined")
+    place = replace(place, tensors=views)
+    with suppress(Unsupported):
+        return _codes(group, place, place.decodes)
+    return _vectors(group, place, place.decodes)
+
+
+def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, place.decodes)
+    ways = [
+        Way(
+            _tiles_of(rows, subgroups),
+            partial(
+                write_turned_product,
+                replace(plan, rows=rows, subgroups=subgroups),
+                place.tensors,
+                place.target,
+            ),
+        )
+        for rows, subgroups in order_tiles(plan.spread, plan.many, place.target)[:MOST_TILES]
+    ]
+    with suppress(Unsupported):
+        ways += _cores_in_parts(plan, place)
+    return ways
+
+
+def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
+    if plan.laid[1] or (plan.laid[0] and plan.row_key not in place.fixed):
+        return []
+    group, tensors = replace(plan.found.group, ends=()), lay_sums(plan.found.group, place.tensors)
+    alone = find_core_product(group, tensors, place.real, place.target, place.rounds, place.decodes)
+    step = 2 * STEP // BYTES[plan.row_factor.element]
+    counts = part_counts(plan.found.extents[plan.sum], plan.groups, step, place.target.multiprocessors)
+    ways = []
+    for count in counts:
+        rows, subgroups = order_tiles(alone.spread, count * alone.many, place.target)[0]
+        cut = cut_core(replace(alone, rows=rows, subgroups=subgroups), count)
+        name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
+        ways.append(Way(name, partial(write_core_product, cut, tensors), count))
+    return ways
+
+
+def _tiles_of(rows: int, subgroups: int) -> str:
+    return f"tiles of {rows} x {subgroups * COLUMNS}"
+
+
+def _windows(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_windows(group, place.tensors, place.real, place.target, place.fixed)
+    extents = plan.found.extents[plan.row], plan.columns
+    ways = [
+        Way(
+            _tiles_of(rows, subgroups),
+            partial(write_windows, replace(plan, rows=rows, subgroups=subgroups), place.tensors),
+        )
+        for rows, subgroups in order_tiles(extents, 1, place.target)[:MOST_TILES]
+    ]
+    with suppress(Unsupported):
+        ways += _windows_in_parts(plan, place)
+    return ways
+
+
+def _windows_in_parts(plan: WindowProduct, place: ProductPlace) -> list[Way]:
+    group, tensors = replace(plan.found.group, ends=()), lay_sums(plan.found.group, place.tensors)
+    alone = find_windows(group, tensors, place.real, place.target, place.fixed)
+    extents = alone.found.extents[alone.row], alone.columns
+    ways = []
+    for count in part_counts(alone.depth, prod(plan.tiles), STEP, place.target.multiprocessors):
+        rows, subgroups = order_tiles(extents, count, place.target)[0]
+        cut = cut_windows(replace(alone, rows=rows, subgroups=subgroups), count)
+        name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
+        ways.append(Way(name, partial(write_windows, cut, tensors), count))
+    return ways
+
+
+def _codes(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+    plan = find_code_product(group, place.tensors, place.real, place.target, place.fixed, narrow)
+    return [
+        Way(
+            f"{_count(rows, 'row')} of codes",
+            partial(write_code_product, replace(plan, vector=replace(plan.vector, rows=rows)), place.tensors),
+        )
+        for rows in _row_counts(plan.vector)
+    ]
+
+
+def _vectors(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+    plan = find_vector_product(group, place.tensors, place.real, place.target, place.fixed, narrow)
+    return [
+        Way(
+            f"{_count(rows, 'row')}, {pieces} pieces",
+            partial(write_vector_product, replace(plan, rows=rows, unrolled=pieces), place.tensors),
+        )
+        for rows in _row_counts(plan)
+        for pieces in PIECES
+    ]
+
+
+def _row_counts(plan: VectorProduct) -> list[int]:
+    """Rows that a subgroup may have, those of the plan first."""
+    columns = plan.column_count * plan.parts
+    fitting = [rows for rows in (1, 2, 4) if rows * columns <= max(MOST_SUMS, columns)]
+    most = plan.found.extents[plan.row]
+    return list(dict.fromkeys([plan.rows, *(rows for rows in fitting if rows <= most)]))
+
+
+def _mixture(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_mixture(group, place.tensors, place.real, place.target)
+    return [Way("subgroups that share the sum", partial(write_mixture, plan, place.tensors))]
+
+
+def _tiles(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    if not place.target.has_threads:
+        return [Way("tiles", partial(_write_tiles, group, place, THREAD_COLUMNS))]
+    return [
+        Way(f"{width} columns of threads", partial(_write_tiles, group, place, width)) for width in WIDTHS
+    ]
+
+
+def _write_tiles(group: ProductGroup, place: ProductPlace, columns: int) -> list[TileKernel]:
+    plan = find_tiles(group, place.tensors, place.real, place.target, place.fixed, columns)
+    return write_tiles(plan, place.tensors)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number > 1)}"

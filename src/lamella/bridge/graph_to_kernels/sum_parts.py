@@ -1,0 +1,128 @@
+"""Products whose sum work-groups share: each adds up a part of it, and one more kernel adds the parts.
+
+Few tiles leave multiprocessors without work; where the sum is long, its parts give them some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.bridge.graph_to_kernels.accesses import Axis
+from lamella.bridge.graph_to_kernels.core_products import PART, CoreProduct
+from lamella.bridge.graph_to_kernels.core_windows import WindowProduct
+from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL
+from lamella.bridge.graph_to_kernels.terms import TensorView
+from lamella.bridge.graph_to_kernels.tiled import (
+    PreparedProduct,
+    ProductGroup,
+    Tensors,
+    key_of,
+    meeting,
+)
+from lamella.kernels.launches import Layout, dense_layout
+from lamella.ops.formula import Apply, Contraction, Element, Index, Loop
+from lamella.ops.formula import Scalar as Term
+from lamella.ops.lower import reachable
+
+COUNTS = (2, 4, 8)
+"""Into how many parts a sum may be cut."""
+FEWEST_STEPS = 256
+"""Steps of a part, at least: a pipeline has to begin and to end."""
+
+
+def lay_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
+    """The tensors, of which that of the sums lies as the first output does that is made of it.
+
+    So what is made of a sum that is stored goes along both in the same order.
+    """
+    key = key_of(group.product.targets[0])
+    held = tensors[key]
+    if not group.ends or held.layout is not None:
+        return tensors
+    end, sums = group.ends[0], meeting(group.ends[0], key[0])
+    output = end.targets[0]
+    steps = {
+        index.name: step
+        for index, step in zip(output.indices, tensors[key_of(output)].lies.strides, strict=True)
+        if isinstance(index, Index)
+    }
+    found = [steps.get(index.name) if isinstance(index, Index) else None for index in sums[0].indices]
+    if any(step is None and size > 1 for step, size in zip(found, held.shape, strict=True)):
+        return tensors
+    order = sorted(range(len(found)), key=lambda place: (held.shape[place] > 1, -(found[place] or 0)))
+    return {**tensors, key: replace(held, layout=dense_layout(held.shape, order))}
+
+
+def part_counts(depth: int, groups: int, step: int, multiprocessors: int) -> list[int]:
+    """Into how many parts a sum of some length may be cut that so many work-groups have; none where those are enough.
+
+    A part is whole steps of a pipeline.
+    """
+    if groups >= multiprocessors:
+        return []
+    return [count for count in COUNTS if depth % (count * step) == 0 and depth >= count * FEWEST_STEPS]
+
+
+def cut_core(plan: CoreProduct, parts: int) -> CoreProduct:
+    """A product in parts, whose output is a tensor of their sums; Unsupported where it makes more of them."""
+    return replace(plan, parts=parts, found=_cut(plan.found, parts))
+
+
+def cut_windows(plan: WindowProduct, parts: int) -> WindowProduct:
+    """A convolution in parts."""
+    return replace(plan, parts=parts, found=_cut(plan.found, parts))
+
+
+def _cut(found: PreparedProduct, parts: int) -> PreparedProduct:
+    if found.group.ends:
+        raise Unsupported("its sums are no tensor")
+    (end,) = found.ends
+    target = end.formula.targets[0]
+    access = found.accesses[id(target)]
+    size = prod(axis.size for axis in access.axes)
+    axes = (Axis(parts, size, Affine(0, ((PART, 1),))), *access.axes)
+    kept = replace(end, keys={id(target): (_name(target.tensor), None)})
+    accesses = {**found.accesses, id(target): replace(access, axes=axes)}
+    return replace(found, ends=(kept,), accesses=accesses)
+
+
+def _name(tensor: str) -> str:
+    return f"{tensor}{PARTIAL}"
+
+
+def add_parts(
+    stages: Stages, product: Contraction, parts: int, held: TensorView
+) -> tuple[Stages, Contraction, tuple[str, Layout]]:
+    """The stages with a tensor of sums of parts, the stage that adds them up, and how that tensor lies."""
+    lies, (target,) = held.lies, product.targets
+    if lies.is_padded or lies.size(held.shape) != prod(held.shape):
+        raise Unsupported("its sums have a border")
+    own = stages.tensors[target.tensor]
+    partial = GroupTensor(_name(own.name), own.element, (parts, *own.shape))
+    layout = Layout((prod(own.shape), *lies.strides), ((0, 0), *lies.halo))
+    names = {item.name for item in reachable(*target.indices) if isinstance(item, Index)}
+    kept = tuple(loop for loop in product.loops if loop.index in names)
+    place = Element(partial.name, (Index(PART), *target.indices), target.type)
+    # One term, not a loop: all parts are under way at once.
+    first, *others = (replace(place, indices=(part, *target.indices)) for part in range(parts))
+    total: Term = first
+    for item in others:
+        total = Apply("+", (total, item), target.type)
+    adding = Contraction((target,), "=", (total,), kept)
+    made = replace(product, targets=(place,), loops=(Loop(PART, parts), *product.loops))
+    contractions = _replaced(stages.contractions, product, (made, adding))
+    tensors = {**stages.tensors, partial.name: partial}
+    return replace(stages, contractions=contractions, tensors=tensors), adding, (partial.name, layout)
+
+
+def _replaced(
+    stages: Sequence[Contraction], old: Contraction, new: Sequence[Contraction]
+) -> tuple[Contraction, ...]:
+    parts = [new if item is old else (item,) for item in stages]
+    return tuple(item for part in parts for item in part)
