@@ -54,6 +54,7 @@ SLICES = " [a, b] = layout.split{axis=1, count=2}(z);"
 CASES = {
     "a norm": normed(1, 512, 10),
     "a norm that subgroups share": normed(1, 1024, 10),
+    "norms of two vectors that subgroups share": normed(2, 1024, 5),
     "a norm of several vectors": normed(5, 128, 9),
     "a norm of the most vectors": normed(7, 64, 11),
     "a norm of an odd width": normed(2, 328, 9),
