@@ -15,6 +15,7 @@ import pytest
 
 import lamella
 from lamella.backend import interpreter
+from lamella.backend.cpu.compile import emit
 from lamella.backend.cuda.compile import with_sizes
 from lamella.backend.executor.kernels import compile_graph
 from lamella.kernels.nodes import KernelGraph
@@ -53,6 +54,7 @@ SLICES = " [a, b] = layout.split{axis=1, count=2}(z);"
 CASES = {
     "a norm": normed(1, 512, 10),
     "a norm that subgroups share": normed(1, 1024, 10),
+    "norms of two vectors that subgroups share": normed(2, 1024, 5),
     "a norm of several vectors": normed(5, 128, 9),
     "a norm of the most vectors": normed(7, 64, 11),
     "a norm of an odd width": normed(2, 328, 9),
@@ -90,6 +92,14 @@ def test_a_layer_of_few_vectors_is_one_kernel(name: str, precision: Precision, t
     given = draw_inputs(made, np.random.default_rng(5))
     want = lamella.compile(path, backend="cpu", precision=precision)(**given)["y"]
     np.testing.assert_allclose(run(**given)["y"], want, rtol=0, atol=ROUNDED[precision] * np.abs(want).max())
+
+
+def test_a_product_of_halves_is_two_instructions_for_each(tmp_path: Path) -> None:
+    """A multiply-add is one, which no assembler makes of a product and a sum, and so is widening a weight."""
+    made = plan(write_graph(tmp_path, *CASES["a norm"]), "bf16")
+    text = emit(made.program, find_target("sm_90a")).text
+    assert "llvm.fma.f32" in text
+    assert "mov.b32 $0, {$1, $2};" in text
 
 
 APART = {

@@ -51,6 +51,8 @@ TOGETHER = 4
 
 Each reads a part of the vectors for all rows, and they exchange what they have: so a work-group reads vectors once.
 """
+MOST_SHARED = 32
+"""Sums that a work-item has for all rows of a work-group, at most."""
 NEAR = 4096
 """Bytes of a vector, with what normalises it, that each subgroup reads whole: its kernel may be a phase of another."""
 MOST_SUMS = 4
@@ -165,9 +167,13 @@ def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], ta
 
 def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
     """The plan with subgroups that share sums, as many as leave a work-group for each multiprocessor."""
-    together, least = TOGETHER, plan.piece * WARP
-    length = plan.found.extents[plan.sum]
-    while together > 1 and (plan.groups // together < target.multiprocessors or length < together * least):
+    extents, together = plan.found.extents, TOGETHER
+    sums = plan.rows * plan.parts * prod(extents[name] for name in plan.columns)
+    while together > 1 and (
+        plan.groups // together < target.multiprocessors
+        or extents[plan.sum] < together * plan.piece * WARP
+        or sums * together > MOST_SHARED
+    ):
         together //= 2
     return replace(plan, together=together)
 

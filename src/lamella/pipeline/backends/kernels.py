@@ -30,7 +30,7 @@ from lamella.backend.cuda.room import DeviceRoom
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
-from lamella.backend.executor.kernels import FindStored, KernelExecutable, Specialise
+from lamella.backend.executor.kernels import KernelExecutable, Specialise
 from lamella.backend.executor.segments import ListMachine
 from lamella.backend.executor.specialised import Specialised
 from lamella.backend.interpreter import ExecutedStatement
@@ -190,7 +190,10 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
         found = _specialised(program, CUDA, options, memory)
         return replace(found, replaces=whole.graph.nodes, keep=keep)
 
-    return _executable(whole, specialise, options, None if stored is None else stored.find)
+    executable = _executable(whole, specialise, options)
+    if stored is not None:
+        executable.keep_extents(stored.find)
+    return executable
 
 
 def _with_chunks(model: Model, extents: Mapping[str, int], options: Options) -> Model | None:
@@ -254,17 +257,9 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     return Specialised(program, kernels.call, options.strict_backend, machine)
 
 
-def _executable(
-    model: Model, specialise: Specialise, options: Options, find_stored: FindStored | None = None
-) -> KernelExecutable:
+def _executable(model: Model, specialise: Specialise, options: Options) -> KernelExecutable:
     executable = KernelExecutable(
-        model,
-        specialise,
-        options.start_seed,
-        options.dtype or "f32",
-        options.quantized,
-        options.limits,
-        find_stored,
+        model, specialise, options.start_seed, options.dtype or "f32", options.quantized, options.limits
     )
     executable.draws = options.draws
     return executable

@@ -162,11 +162,23 @@ def _is_exact(value: int) -> bool:
 
 def _cast(context: EmitContext, value: ScalarValue, element: str) -> ScalarValue:
     part, target = component_of(value.element), component_of(element)
-    parts = [_change(vector, part, target) for vector in vectors_of(context, value)]
+    if context.threads and (part, target) == ("bf16", "f32"):
+        parts = [_put_above(vector) for vector in vectors_of(context, value)]
+    else:
+        parts = [_change(vector, part, target) for vector in vectors_of(context, value)]
     found = lanes_of(element, *parts)
     if element not in PARTS or len(parts) == 2:
         return found
     return replace(found, parts=(*found.parts, spell_constant(0.0, target, value.count)))
+
+
+def _put_above(bits: Vector) -> Vector:
+    """bf16 bits of a thread as a number of single precision: one instruction, whichever half of a register they are.
+
+    Of a shift the assembler makes two where they are the upper half.
+    """
+    moved = bits.out.value(f'call float asm "mov.b32 $0, {{$1, $2}};", "=f,h,h"(i16 0, {bits.typed})')
+    return replace(bits, kind="float", operand=moved)
 
 
 def _change(value: Vector, source: str, target: str) -> Vector:
