@@ -9,7 +9,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.kernels.build import HOLDERS, Builder, FreshNames, regions
 from lamella.kernels.fuse_launches.copies import ROW_BYTES
-from lamella.kernels.fuse_launches.phases import WARP, Phase, find_levels
+from lamella.kernels.fuse_launches.phases import WARP, Phase, find_levels, find_spans
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, LaunchList
 from lamella.kernels.rewrite import copy_region, make_names_unique, walk
 from lamella.lang.tensor.nodes import (
@@ -270,7 +270,7 @@ class PhaseWriter:
             for item in walk(body)
             if isinstance(item.instruction, Constant) and isinstance(item.instruction.value, int)
         }
-        return SpmdWriter(self, flat, lane, known), body
+        return SpmdWriter(self, flat, lane, known, find_spans(body)), body
 
 
 def is_group_number(statement: Statement) -> bool:
@@ -303,6 +303,8 @@ class SpmdWriter:
     lane: Value
     known: Mapping[str, int]
     """The integers that are constants."""
+    spans: Mapping[tuple[str, str], int]
+    """How far some values lie behind others."""
     rows: Mapping[str, StoredRow] = field(default_factory=dict)
     """The row of each memref that the kernel stores itself: its values are taken from where they come from."""
 
@@ -356,17 +358,22 @@ class SpmdWriter:
         first, *others = zip(node.variables, node.begins, node.ends, strict=True)
         begin, end = self.known.get(first[1].name), self.known.get(first[2].name)
         step, inner = builder.constant(WARP), builder.inner()
-        whole = begin is not None and end is not None and (end - begin) % WARP == 0
+        span = self.spans.get((first[1].name, first[2].name))
+        if begin is not None and end is not None:
+            span = end - begin
+        whole = span is not None and span % WARP == 0
         counted = self.writer.names.new() if whole else first[0]
         if whole:
-            inner.put(Arith("add", (counted, self.lane), INDEX), (first[0],))
+            start = builder.arith("add", first[1], self.lane)
+            inner.put(Arith("add", (counted, start), INDEX), (first[0],))
         self.write(inner, node.body.statements)
         body = inner.region()
         for variable, low, high in reversed(others):
             body = Region((Statement((), For(variable, low, high, body)),))
         if whole:
             unroll = Dictionary((DictionaryEntry("unroll", True),))
-            builder.put(For(counted, first[1], first[2], body, step, attributes=unroll))
+            ends = builder.constant(0), builder.constant(span or 0)
+            builder.put(For(counted, *ends, body, step, attributes=unroll))
         else:
             start = builder.arith("add", first[1], self.lane)
             builder.put(For(first[0], start, first[2], body, step))

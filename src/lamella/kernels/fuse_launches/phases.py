@@ -80,7 +80,8 @@ def _steps_of(function: Function) -> int:
     nodes = [item.instruction for item in walk(function.body)]
     if any(isinstance(item, Parallel) for item in nodes) and given.find("work_group_size") != (WARP, 1):
         raise Unsupported("its work-groups have several subgroups")
-    return _count(function.body, constants_of(make_names_unique(function)), inside=False)
+    function = make_names_unique(function)
+    return _count(function.body, _Lengths(constants_of(function), find_spans(function.body)), inside=False)
 
 
 def _is_known(parameter: Parameter) -> bool:
@@ -89,26 +90,60 @@ def _is_known(parameter: Parameter) -> bool:
     return isinstance(type_, Memref) and None not in (*type_.shape, *type_.stride)
 
 
-def _count(region: Region, numbers: Mapping[str, object], inside: bool) -> int:
+def find_spans(region: Region) -> dict[tuple[str, str], int]:
+    """How far one value lies behind another, where that is a constant which is added to it."""
+    numbers: dict[str, int] = {}
+    found: dict[tuple[str, str], int] = {}
+    for statement in walk(region):
+        node = statement.instruction
+        if isinstance(node, Constant) and isinstance(node.value, int):
+            numbers[statement.results[0].name] = node.value
+        if isinstance(node, Arith) and node.function == "add":
+            one, other = (item.name for item in node.operands)
+            for base, more in ((one, other), (other, one)):
+                if more in numbers:
+                    found[base, statement.results[0].name] = numbers[more]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Lengths:
+    """What is known of the ends of loops."""
+
+    numbers: Mapping[str, object]
+    spans: Mapping[tuple[str, str], int]
+
+    def trips(self, begin: Value, end: Value, step: int) -> int:
+        """The trips of a loop; Unsupported where nothing says how many."""
+        first, last = self.numbers.get(begin.name), self.numbers.get(end.name)
+        span = self.spans.get((begin.name, end.name))
+        if isinstance(first, int) and isinstance(last, int):
+            span = last - first
+        if span is None:
+            raise Unsupported("a loop has no known length")
+        return max(0, -(-span // step))
+
+
+def _count(region: Region, lengths: _Lengths, inside: bool) -> int:
     """The trips of a region; outside of what work-items do there may be nothing but numbers and branches."""
     total = 1
     for statement in region.statements:
         node = statement.instruction
         match node:
             case Parallel():
-                total += _count(node.body, numbers, True)
+                total += _count(node.body, lengths, True)
             case Foreach() if not inside:
                 trips = 1
                 for place, (begin, end) in enumerate(zip(node.begins, node.ends, strict=True)):
-                    trips *= _trips(begin, end, WARP if place == 0 else 1, numbers)
-                total += trips * _count(node.body, numbers, True)
+                    trips *= lengths.trips(begin, end, WARP if place == 0 else 1)
+                total += trips * _count(node.body, lengths, True)
             case For() if inside:
-                step = 1 if node.step is None else numbers.get(node.step.name)
+                step = 1 if node.step is None else lengths.numbers.get(node.step.name)
                 if not isinstance(step, int) or step < 1:
                     raise Unsupported("a loop has no known step")
-                total += _trips(node.begin, node.end, step, numbers) * _count(node.body, numbers, True)
+                total += lengths.trips(node.begin, node.end, step) * _count(node.body, lengths, True)
             case If():
-                total += sum(_count(item, numbers, inside) for item in regions(node))
+                total += sum(_count(item, lengths, inside) for item in regions(node))
                 if node.types and not inside:
                     raise Unsupported("a branch of all gives numbers")
             case Builtin():
@@ -120,13 +155,6 @@ def _count(region: Region, numbers: Mapping[str, object], inside: bool) -> int:
                 if isinstance(node, Store) and node.flag:
                     raise Unsupported("it adds atomically")
     return total
-
-
-def _trips(begin: Value, end: Value, step: int, numbers: Mapping[str, object]) -> int:
-    first, last = numbers.get(begin.name), numbers.get(end.name)
-    if not isinstance(first, int) or not isinstance(last, int):
-        raise Unsupported("a loop has no known length")
-    return max(0, -(-(last - first) // step))
 
 
 def find_levels(phases: Sequence[Phase]) -> list[list[Phase]]:
