@@ -83,6 +83,27 @@ MOSTLY = 0.8
 """The part of all bytes of a kernel that such an array has: a matrix beside vectors."""
 
 
+AHEAD = (128, 256, 384, 512)
+"""Where, in bytes behind the slots of a launch, those of the launches behind it lie."""
+
+
+def fetch_slots(context: EmitContext) -> None:
+    """Let the first work-group fetch what the next launches of a list begin with: where their arrays lie.
+
+    Between two runs of a list the cache has held all its weights, so that they would wait for memory twice.
+    """
+    out = context.out
+    fetch, skip = out.label("ahead"), out.label("on")
+    out.branch(out.value(f"icmp eq i64 {context.group_id}, 0"), fetch, skip)
+    out.begin(fetch)
+    start = out.value("addrspacecast ptr %args to ptr addrspace(1)")
+    for distance in AHEAD:
+        place = out.value(f"getelementptr i8, ptr addrspace(1) {start}, i64 {distance}")
+        out.line(f'call void asm sideeffect "prefetch.global.L2 [$0];", "l"(ptr addrspace(1) {place})')
+    out.jump(skip)
+    out.begin(skip)
+
+
 def let_next_start(context: EmitContext) -> None:
     """Let the kernel behind this one start as soon as there is room; it waits for this one itself."""
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
