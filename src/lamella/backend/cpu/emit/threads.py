@@ -85,6 +85,8 @@ MOSTLY = 0.8
 
 AHEAD = (128, 256, 384, 512)
 """Where, in bytes behind the slots of a launch, those of the launches behind it lie."""
+PAGE = 4096
+"""Bytes of memory that are there where one of them is."""
 
 
 def fetch_slots(context: EmitContext) -> None:
@@ -96,10 +98,13 @@ def fetch_slots(context: EmitContext) -> None:
     fetch, skip = out.label("ahead"), out.label("on")
     out.branch(out.value(f"icmp eq i64 {context.group_id}, 0"), fetch, skip)
     out.begin(fetch)
-    start = out.value("addrspacecast ptr %args to ptr addrspace(1)")
+    start = out.value("ptrtoint ptr %args to i64")
+    page = out.value(f"and i64 {start}, {-PAGE}")
     for distance in AHEAD:
-        place = out.value(f"getelementptr i8, ptr addrspace(1) {start}, i64 {distance}")
-        out.line(f'call void asm sideeffect "prefetch.global.L2 [$0];", "l"(ptr addrspace(1) {place})')
+        # Not beyond the page: there may be nothing behind it.
+        inside = out.value(f"and i64 {out.value(f'add i64 {start}, {distance}')}, {PAGE - 1}")
+        place = out.value(f"or i64 {page}, {inside}")
+        out.line(f'call void asm sideeffect "prefetch.global.L2 [$0];", "l"(i64 {place})')
     out.jump(skip)
     out.begin(skip)
 
