@@ -25,6 +25,7 @@ from lamella.backend import cuda
 from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.arrays import Array
+from lamella.base.tuning import tuning_of
 
 RUNS = 20
 
@@ -59,7 +60,8 @@ def bench(name: str, batch: int, chosen: argparse.Namespace, torch: Any) -> None
     segment = run.whole_segment()
     if segment is not None and isinstance(segment.each, CudaList):
         tell_kernels(segment.each, chosen.launches)
-    for line in () if run.tuning is None else run.tuning.lines():
+    report = tuning_of(run)
+    for line in () if report is None else report.lines():
         print(f"    {line}", flush=True)
 
 

@@ -28,6 +28,7 @@ import lamella
 from bench.cuda_models import tell_kernels
 from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
+from lamella.base.tuning import tuning_of
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
 from lamella.train.gradients import trainable
@@ -113,7 +114,8 @@ def measure(chosen: argparse.Namespace) -> float:
                 f"    {len(segment.each.whole.launches)} launches, {segment.each.arena_bytes / 1e9:.2f} GB of arena"
             )
             tell_kernels(segment.each, chosen.launches)
-    for line in () if executable.tuning is None else executable.tuning.lines():
+    report = tuning_of(executable)
+    for line in () if report is None else report.lines():
         print(f"    {line}", flush=True)
     return found
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lamella.base.arrays import uniform, uniform_value
+from lamella.base.arrays import Array, uniform, uniform_value
 from lamella.base.background import Background
 from lamella.base.filling import LARGE, PIECE, draw_normal
 
@@ -15,7 +15,8 @@ from lamella.base.filling import LARGE, PIECE, draw_normal
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numbers_are_those_of_one_draw(shape: tuple[int, int], dtype: type) -> None:
     want = (np.random.default_rng([7, 1]).standard_normal(shape) / np.sqrt(3)).astype(dtype)
-    filling, found = Background(), np.zeros(shape, dtype)
+    filling = Background()
+    found: Array = np.zeros(shape, dtype)
     draw_normal(np.random.default_rng([7, 1]), found, np.sqrt(3), found.dtype.type, filling)
     filling.wait()
     np.testing.assert_array_equal(found, want)

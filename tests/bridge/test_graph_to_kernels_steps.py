@@ -11,7 +11,8 @@ from lamella.backend.cpu import compile_program
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.base.arrays import Array, element_type_of
 from lamella.base.errors import Unsupported
-from lamella.bridge.graph_to_kernels.contraction import terms, write_contraction
+from lamella.bridge.graph_to_kernels.contraction import Held, write_contraction
+from lamella.bridge.graph_to_kernels.step_plan import terms
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor import check
@@ -44,7 +45,7 @@ def kernel_of(contraction: Contraction, arrays: Flat) -> tuple[Program, int]:
     """A program of one kernel over all tensors, and the number of its work-groups."""
     tensors = {key: held(key, array) for key, array in arrays.items()}
     builder = Builder(FreshNames({item.memref.name for item in tensors.values()} | {"fault"}))
-    groups, _ = write_contraction(builder, contraction, tensors, Scalar("f64"), Value("fault"), True)
+    groups, _ = write_contraction(builder, contraction, tensors, Scalar("f64"), Value("fault"), Held(True))
     parameters = [
         Parameter(item.memref, make_memref(stored_type(item.element), item.shape[::-1]))
         for item in tensors.values()

@@ -72,3 +72,24 @@ def test_several_subgroups_compute_a_row(name: str, tmp_path: Path) -> None:
 def test_short_rows_and_small_launches_stay(columns: int, groups: int, tmp_path: Path) -> None:
     program = kernel_of(tmp_path, LINES["softmax"], 2, columns)
     assert share_rows(program, {program.functions[0].name: groups}) == program
+
+
+def test_a_number_of_each_row_is_stored_once(tmp_path: Path) -> None:
+    path = tmp_path / "logs.sknd"
+    path.write_text(
+        "import math;\ngraph Logs { @input { x: real[2,1024]; } @output { y: real[2,1024]; s: real[2,1]; }"
+        " @compose { e = math.exp(x); s = math.sum_reduce{axes=[1]}(e); y = math.div(e, s); } }\n"
+    )
+    model: Any = lamella.load(path)
+    made = to_kernels(prepare(model, Options()), Options(), {}, True, find_target("sm_90a"))
+    program = with_sizes(made.program)
+    (function,) = program.functions
+    shared = share_rows(program, {function.name: MANY})
+    assert default_sizes(shared.functions[0]).work_group_size == (128, 1)
+    x = np.random.default_rng(4).standard_normal((2, 1024)).astype(np.float32)
+    arrays = {"x": x.reshape(-1), "y": np.empty(2048, np.float32), "s": np.empty(2, np.float32)}
+    given = [arrays[item.value.name[0]] for item in function.parameters]
+    interpreter.compile_program(shared, check_bounds=True).call(function.name, given, 2)
+    powers = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(arrays["s"], powers.sum(1), rtol=1e-5)
+    np.testing.assert_allclose(arrays["y"].reshape(2, 1024), powers / powers.sum(1, keepdims=True), rtol=1e-5)

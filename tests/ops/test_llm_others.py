@@ -43,6 +43,34 @@ def test_cross_entropy(reduction: str, lead: Shape, classes: int, ignoring: bool
     agree("cross_entropy_backward", [back, logits, labels], grads, ignore_index=ignored, reduction=reduction)
 
 
+@judged(
+    "torch",
+    "llm.linear_cross_entropy",
+    "llm.linear_cross_entropy_backward",
+    "llm.linear_cross_entropy_gradients",
+)
+@pytest.mark.parametrize(("reduction", "chunk"), [("mean", 0), ("none", 4), ("mean", 4), ("sum", 3)])
+def test_linear_cross_entropy(reduction: str, chunk: int) -> None:
+    random, lead, classes = np.random.default_rng(chunk), (2, 5), 4
+    x, weight = random.standard_normal((*lead, 3)), random.standard_normal((classes, 3))
+    labels = random.integers(0, classes, lead)
+    labels[1, 2] = -100
+
+    def loss(x: Any, weight: Any) -> Any:
+        rows, wanted = (x @ weight.T).reshape(-1, classes), torch.tensor(labels.ravel())
+        found = torch.nn.functional.cross_entropy(rows, wanted, reduction=reduction)
+        return found.reshape(lead) if reduction == "none" else found
+
+    back = random.standard_normal(lead if reduction == "none" else ())
+    (out,), grads = differentiate(loss, [x, weight], [back], [0, 1])
+    agree("linear_cross_entropy", [x, weight, labels], out, reduction=reduction, chunk=chunk)
+    given = [back, x, weight, labels]
+    agree("linear_cross_entropy_backward", given, grads, reduction=reduction, chunk=chunk)
+    if reduction != "none":
+        both = [out, *grads]
+        agree("linear_cross_entropy_gradients", given, both, reduction=reduction, chunk=chunk)
+
+
 def test_a_label_outside_the_classes_ends_the_run() -> None:
     with pytest.raises(LamellaError):
         run("llm.cross_entropy", [np.zeros((2, 3)), np.asarray([0, 3])])
@@ -125,6 +153,15 @@ WRONG = {"reduction": "median"}
 REFUSALS = (
     Refusal("llm.cross_entropy", REDUCTION, ((2, 3), (2,)), WRONG, "f32 i64"),
     Refusal("llm.cross_entropy_backward", REDUCTION, ((), (2, 3), (2,)), WRONG, "f32 f32 i64"),
+    *(
+        Refusal(f"llm.linear_cross_entropy{name}", message, (*more, (2, 4), (3, 4), (2,)), wrong, types)
+        for name, more, types in (
+            ("", (), "f32 f32 i64"),
+            ("_gradients", ((),), "f32 f32 f32 i64"),
+            ("_backward", ((),), "f32 f32 f32 i64"),
+        )
+        for message, wrong in ((REDUCTION, WRONG), ("'chunk' must not be negative", {"chunk": -1}))
+    ),
     Refusal("llm.quantize", "'scale' must be positive", ((2,),), {"scale": 0.0}, types=("i8",)),
     Refusal("llm.dequantize", "'scale' must be positive", ((2,),), {"scale": 0.0}, "i8"),
     *(

@@ -27,6 +27,7 @@ from lamella.lang.tensor.nodes import (
     Blas,
     Builtin,
     Cast,
+    Constant,
     CoopLoad,
     Dictionary,
     DictionaryEntry,
@@ -154,8 +155,10 @@ class _Sharing:
 
     def _read_statement(self, statement: Statement) -> None:
         node = statement.instruction
-        _require(not isinstance(node, (*OTHERS, If)))
+        _require(not isinstance(node, OTHERS))
         match node:
+            case If():
+                self._read_once(node)
             case Builtin(name="subgroup_local_id"):
                 self.lanes.add(statement.results[0].name)
             case Cast(operand=operand) if operand.name in self.lanes:
@@ -175,6 +178,19 @@ class _Sharing:
                 self._read_elements(node)
             case _:
                 return
+
+    def _read_once(self, node: If) -> None:
+        """What one work-item stores, of what all of them know; nobody of the work-group reads it."""
+        nodes = [item.instruction for item in node.then.statements]
+        stores = [item for item in nodes if isinstance(item, Store)]
+        plain = all(isinstance(item, Arith | Cast | Constant | Store) for item in nodes)
+        _require(plain and node.otherwise is None and not any(item.flag for item in stores))
+        read = {
+            item.instruction.operand.name
+            for item in walk(self.function.body)
+            if isinstance(item.instruction, Load)
+        }
+        _require(not any(item.operand.name in read | self.locals for item in stores))
 
     def _read_loop(self, loop: For) -> None:
         """Work-items touch elements of local memory that are their own."""

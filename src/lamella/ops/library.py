@@ -31,10 +31,17 @@ DIALECTS = (SPECIFICATION, NEWER)
 FOLDER = "ops"
 FUSED = "fused"
 """The module of operators that fusion made: a group of operations each, taken whole unless somebody decomposes it."""
+WHOLE = frozenset({"llm.paged_decode"})
+"""Compound operators that are one group as they are: where they have no kernels of their own, their components have."""
 MOST_NAMED = 6
 """Names that a note lists."""
 MOST_SHIPPED = 16
 """Shipped libraries that a process keeps: each dialect and each set of limits has its own."""
+
+
+def is_group(operator: str) -> bool:
+    """Whether an operator by its qualified name is a group of operations, which is taken whole."""
+    return operator.startswith(f"{FUSED}.") or operator in WHOLE
 
 
 @dataclass(frozen=True, slots=True)

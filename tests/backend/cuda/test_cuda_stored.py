@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -166,6 +167,21 @@ def test_a_step_of_training_is_found_again(device: FakeDriver, monkeypatch: pyte
     assert got == want
 
 
+def test_who_wants_to_see_the_steps_of_a_kept_graph_sees_them(device: FakeDriver) -> None:
+    text = "import math; graph G { @input { x: real[n|8, 4]; } @output { y: real[n, 4]; } @compose { "
+    path = Path(os.environ["LAMELLA_CACHE"]).parent / "open.sknd"
+    path.write_text(text + "a = math.exp(x); y = math.sin(a); } }")
+    x = np.ones((3, 4), np.float32)
+    seen = []
+    for _ in range(2):
+        run = cast(KernelExecutable, lamella.compile(path, backend="cuda"))
+        run(x=x)
+        seen.append([(item.operator, item.kernel, item.groups) for item in run.profile({"x": x})])
+        run(x=x)
+    assert seen[0]
+    assert seen[0] == seen[1]
+
+
 def test_slots_come_to_the_device_as_zeros(device: FakeDriver) -> None:
     made, _ = step(device)
     slots = {name: item for name, item in made.state.items() if name.endswith((".mean", ".square"))}
@@ -186,10 +202,10 @@ def test_prompts_and_tokens_are_found_again(device: FakeDriver, monkeypatch: pyt
     want, graphs = text(first), device.graphs
     again = text(first)
     assert 0 < len(again) < len(want)  # what weights become was launched once
-    # The prompt ran launch by launch, and is a graph from now on; steps of tokens were one already.
-    assert device.graphs == graphs + 1
+    # The prompt and its first token ran launch by launch, and are graphs from now on; further tokens were one already.
+    assert device.graphs == graphs + 2
     assert text(first) == again
-    assert device.graphs == graphs + 1
+    assert device.graphs == graphs + 2
     monkeypatch.setattr(kernels, "prepare", refuse)
     assert text(Generator(MODEL, 16, options, "cuda")) == want
 
@@ -235,10 +251,13 @@ def test_a_kept_generation_gives_the_same_tokens(store: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_what_is_wrong_is_told_by_a_kept_graph_too(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", ["3", "n|8"])
+def test_what_is_wrong_is_told_by_a_kept_graph_too(store: Path, tmp_path: Path, count: str) -> None:
     path = tmp_path / "picked.sknd"
+    size = count.partition("|")[0]
     path.write_text(
-        "import layout; graph Picked { @input { x: real[4, 6]; keep: int[3]; } @output { y: real[3, 6]; } "
+        f"import layout; graph Picked {{ @input {{ x: real[4, 6]; keep: int[{count}]; }} "
+        f"@output {{ y: real[{size}, 6]; }} "
         "@compose { y = layout.gather{axis=0}(x, keep); } }"
     )
     x = np.ones((4, 6), np.float32)

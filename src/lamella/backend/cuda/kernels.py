@@ -27,7 +27,7 @@ from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
 from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.driver import Stream, device, own_stream
 from lamella.backend.cuda.maps import with_maps
-from lamella.backend.cuda.modules import DeviceKernel
+from lamella.backend.cuda.modules import DeviceKernel, load_kernels
 from lamella.backend.named import Groups, NamedKernels
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
@@ -78,6 +78,10 @@ class CudaKernels(CompiledKernels):
         ready = DeviceCall(np.frombuffer(packed.slots, np.int64), own_stream())
         ready.place(packer.function, given, packed.tables)
         return BoundLaunch(self._device_code.kernels[runner.address], ready, groups)
+
+    def bring(self) -> None:
+        """Bring all code to the device now, not when it is launched."""
+        load_kernels(self._device_code.kernels.values())
 
     @cached_property
     def asm(self) -> str:

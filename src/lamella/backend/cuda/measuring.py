@@ -171,6 +171,7 @@ class _Timing:
         named = {f"way_{number}": item for number, item in enumerate(functions)}
         program = Program(tuple(replace(item, name=name) for name, item in named.items()))
         compiled = compile_program(program, target=self._target)
+        compiled.bring()  # what is assembled meanwhile would disturb the clock
         self._kernels |= {item: (compiled, name) for name, item in named.items()}
 
     def _functions(self, candidate: Candidate) -> tuple[Function, ...]:

@@ -81,7 +81,6 @@ class KernelExecutable(GraphExecutable):
         dtype: str = "f32",
         quantized: bool = False,
         limits: Limits = DEFAULT,
-        find_stored: FindStored | None = None,
     ) -> None:
         inputs = members(model.graph.inputs)
         names = {symbol.name for item in inputs for extent in extents(item) for symbol in symbols(extent)}
@@ -90,13 +89,17 @@ class KernelExecutable(GraphExecutable):
             specialise=specialise,
             open_extents=tuple(sorted(names)),
             quantized=quantized,
-            find_stored=find_stored,
         )
         super().__init__(model, runner, seed, dtype, quantized, limits)
         if isinstance(self._context.runner, KernelRunner):
             self._settle = self._context.runner.settle
         # What every call needs is ready before the first.
         self._context.runner.cut(model.graph.nodes, self._needed)
+
+    def keep_extents(self, find_stored: FindStored) -> None:
+        """Let calls find what was compiled for their extents before."""
+        if isinstance(self._context.runner, KernelRunner):
+            self._context.runner.find_stored = find_stored
 
     def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
         runner = self._context.runner
@@ -174,10 +177,10 @@ class KernelRunner:
         specialise: Specialise,
         open_extents: Sequence[str],
         quantized: bool = False,
-        find_stored: FindStored | None = None,
     ) -> None:
         self._quantized = quantized
-        self._find_stored = find_stored
+        self.find_stored: FindStored | None = None
+        """Finds what was compiled for open extents before."""
         self.is_watched = False
         """Whether somebody wants to see the steps of a call, which a compiled form that was kept does not have."""
         self._results = OnceResults()
@@ -216,7 +219,7 @@ class KernelRunner:
 
     def _make(self, extents: Mapping[str, int]) -> SpecialisedRunner | StoredExtentsRunner:
         """What runs operations for some extents: what was kept, or what is compiled now."""
-        kept = None if self._find_stored is None or self.is_watched else self._find_stored(extents)
+        kept = None if self.find_stored is None or self.is_watched else self.find_stored(extents)
         opened = None if kept is None else kept.read(self._results)
         return self._compile(extents) if opened is None else StoredExtentsRunner(*opened)
 

@@ -48,10 +48,15 @@ class StoredExecutable(GraphExecutable):
             return StoredRunner((library, storage, limits), *stored)
 
         super().__init__(model, make_runner, seed, dtype, False, limits)
+        self._segment = stored[0]
         self._settle = stored[0].machine.settle
         self._compile_whole = compile_whole
         self._in_parts = stored[0].parts > 1
         self._whole: GraphExecutable | None = None
+
+    def whole_segment(self) -> Segment:
+        """The segment that the whole graph is."""
+        return self._segment
 
     def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
         if self._whole is None and (self._in_parts or not isinstance(self.progress, StepClock)):

@@ -21,6 +21,7 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import is_integer
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
+    Held,
     elements,
     fewest_steps,
     neutral_value,
@@ -41,6 +42,7 @@ from lamella.bridge.graph_to_kernels.layouts import (
     pinned_tensors,
     temporary_orders,
 )
+from lamella.bridge.graph_to_kernels.paged_attention import OPERATOR as PAGES
 from lamella.bridge.graph_to_kernels.partial_sums import share_sums
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
@@ -66,7 +68,7 @@ from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Contraction, Element, Index, Loop
 from lamella.ops.instance import Declared, Instance
-from lamella.ops.library import FUSED, Library
+from lamella.ops.library import Library, is_group
 from lamella.ops.lower import contractions
 from lamella.ops.memo import exact
 from lamella.ops.specialise import specialise
@@ -160,6 +162,9 @@ class KernelWriter:
             raise Unsupported("it only renames memory")
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
+        if operation.operator == PAGES:
+            with suppress(Unsupported):
+                return self._add_pages(operation, placed.stages, operands, here)
         calls = self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
         renames = len(placed.stages.contractions) == len(calls) == 1 and _renames(placed.stages, layouts)
         return (replace(calls[0], renames=True),) if renames else calls
@@ -178,6 +183,16 @@ class KernelWriter:
         )
         found = writing.write()
         find_temporaries(found)
+        self.functions += writing.functions
+        return found
+
+    def _add_pages(
+        self, operation: Operation, stages: Stages, operands: Mapping[str, Key], place: GroupPlace
+    ) -> tuple[KernelCall, ...]:
+        """The kernels of an attention to pages, which are read where they lie."""
+        name = f"{operation.operator.replace('.', '_')}_{len(self.functions)}"
+        writing = GroupWriter(name, stages, self.target, place, operands, self.narrow)
+        found = writing.write_pages(dict(operation.attributes))
         self.functions += writing.functions
         return found
 
@@ -342,7 +357,7 @@ class KernelWriter:
         names = FreshNames({item.memref.name for item in used.values()} | {FAULT_NAME})
         builder, fault = Builder(names), Value(FAULT_NAME)
         least = fewest_steps(self.target)
-        groups, faults = write_contraction(builder, formula, used, real, fault, started, least)
+        groups, faults = write_contraction(builder, formula, used, real, fault, Held(started), least)
         operands = [_operand_of(key, held) for key, held in used.items()]
         parameters = [
             Parameter(held.memref, make_memref(operand.element, operand.shape, operand.strides))
@@ -503,11 +518,7 @@ __all__ = ["KernelOptions", "flatten", "graph_to_kernels"]
 
 def flatten(model: Model, limits: Limits = DEFAULT) -> Model:
     """The model with every compound operator but fused groups replaced by its components."""
-    return decompose(model, _is_group, limits)
-
-
-def _is_group(operator: str) -> bool:
-    return operator.startswith(f"{FUSED}.")
+    return decompose(model, is_group, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +551,7 @@ def graph_to_kernels(
     A compound operator that `keep` chooses, without it a fused group, is written whole. Where it has no kernels as a
     whole its components are written instead, so only what really has none is native.
     """
-    chosen, kept = options or KernelOptions(), keep or _is_group
+    chosen, kept = options or KernelOptions(), keep or is_group
     # Code for threads is made for the extents of a call: its tiles and pieces depend on them.
     fixed = chosen.target.has_threads
     extents = {
@@ -594,6 +605,8 @@ def _compound_natives(kernels: KernelGraph) -> Iterator[str]:
 def _plan_one(
     kernels: KernelWriter, known: Constants, operation: Operation, fixed: frozenset[str]
 ) -> PlacedStages | None:
+    if operation.operator == PAGES and kernels.target.has_threads:
+        return None  # pages and queries are read wherever they lie
     try:
         return kernels.plan(operation, fixed, known)
     except Unsupported:
@@ -713,7 +726,7 @@ def _quantizers(model: Model, limits: Limits) -> tuple[Operation, ...]:
     nodes = tuple(item for item in found.values() if item is not None)
     given = tuple(item for node in nodes for item in node.inputs)
     alone = Graph(model.graph.name, given, tuple(item for node in nodes for item in node.outputs), nodes)
-    return tuple(decompose(replace(model, graph=alone), _is_group, limits).graph.operations())
+    return tuple(decompose(replace(model, graph=alone), is_group, limits).graph.operations())
 
 
 def _tensors(graph: Graph) -> Iterator[Tensor]:

@@ -4,257 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field, replace
-from math import prod
+from dataclasses import replace
 from typing import TypeAlias
 
-from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
-from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.affine import Form, find_form, find_range
+from lamella.bridge.graph_to_kernels.affine import find_range
 from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
-from lamella.bridge.graph_to_kernels.samples import block_of, find_shared_loop, fuse_places, write_out
-from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked
+from lamella.bridge.graph_to_kernels.samples import block_of, fuse_places, write_out
+from lamella.bridge.graph_to_kernels.step_plan import (
+    ASSIGNMENTS,
+    AT_ONCE,
+    ATOMIC,
+    FLAT,
+    GROUP_STEPS,
+    MANY_AT_ONCE,
+    SHORT,
+    THREAD_STEPS,
+    UNKNOWN,
+    UNROLLED,
+    Held,
+    LoopSplit,
+    count_steps,
+    depends_on,
+    elements,
+    fewest_steps,
+    find_sending,
+    known_extent,
+    plan_steps,
+    terms,
+    tested_term,
+    writes_latest,
+)
+from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
 from lamella.kernels.build import Builder
-from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import If, Scalar, Value
-from lamella.lang.tensor.nodes.types import BOOL, Dictionary, DictionaryEntry
-from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index
+from lamella.lang.tensor.nodes.types import BOOL, Dictionary
+from lamella.ops.formula import Apply, Contraction, Element, Guard
 from lamella.ops.formula import Scalar as Term
-from lamella.ops.lower import operands, reachable
+from lamella.ops.lower import operands
 
-# --- how the steps of a contraction are taken: which loops may run at once, which one after the -------------
-
-
-GROUP_STEPS, THREAD_STEPS = 1 << 14, 1 << 6
-"""Steps that are worth a work-group of their own."""
-MOST_STEPS = 1 << 40
-"""Steps of one formula; what takes more is left to the host, which refuses it or knows a shorter way."""
-STRIP = 32
-"""Elements side by side of rows that data scatter, which a work-group of threads takes one row after the other."""
-PARTS, MANY_SENT = 32, 256
-"""Parts of a table that work-groups of threads look after where at least so many rows are sent to it: a power of 2."""
-AT_ONCE = 4
-"""Rows that are added up in one go where they go to one place: memory is slow, and fetches several of them at once."""
-TOGETHER, SHORT_ROW, MANY_ROWS = 4, 256, 1 << 12
-"""Rows that a work-group of threads takes, how short they are then, and how many there must be."""
-SHORT = 2
-"""Steps of a loop that are written one after the other."""
-UNROLLED = Dictionary((DictionaryEntry("unroll", True),))
-MANY_AT_ONCE = Dictionary((DictionaryEntry("unroll", 8),))
-UNKNOWN = ""
-"""Stands for the index of a place that no affine form tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoopSplit:
-    """The loops of a contraction: those over work-groups, over work-items, and inside each work-item.
-
-    Loops over groups and items write to places of their own, so their order does not matter.
-    """
-
-    groups: tuple[str, ...]
-    items: tuple[str, ...]
-    inner: tuple[str, ...]
-    extents: Mapping[str, int]
-    held: bool
-    """Whether each work-item writes one place only, so that the value can be held while the inner loops run."""
-    covers: bool
-    """Whether the steps write every element of the target."""
-    windows: Mapping[str, Window] = field(default_factory=dict)
-    """Inner loops that count a tested index itself."""
-    rows: bool = False
-    """Whether lanes are inside the inner loops, each step of which then goes along what lies side by side."""
-    shared: str | None = None
-    """A loop over places of their own some steps of which run inside the lanes, which compute the rest once."""
-    strip: int = 0
-    """How much of the lanes' loop a work-group takes, where there would be one alone; 0 where it takes all."""
-    parts: int = 1
-    """Parts of the places that rows are sent to, each of which a work-group of every strip looks after."""
-    together: int = 1
-    """Steps of the last loop over groups that a work-group takes: a thread then waits for memory once for all."""
-
-
-def fewest_steps(target: Target) -> int:
-    """The steps that a work-group should have at least: few where each work-item is a thread."""
-    return THREAD_STEPS if target.has_threads else GROUP_STEPS
-
-
-def plan_steps(
-    contraction: Contraction,
-    shapes: Mapping[str, tuple[int, ...]],
-    strides: Sequence[int] = (),
-    least: int = GROUP_STEPS,
-) -> LoopSplit:
-    """Decide how the steps are taken; `shapes` are those of the targets, `strides` those of the first of them.
-
-    A work-group has at least so many steps, where there are as many.
-    """
-    extents = {loop.index: _known(loop.extent) for loop in contraction.loops}
-    if prod(extents.values()) > MOST_STEPS:
-        raise Unsupported(f"it takes more than {MOST_STEPS} steps")
-    forms = [_forms(target, extents) for target in contraction.targets]
-    free = _free(contraction, forms, extents)
-    order = [name for name in _order(forms[0], strides) if name in free]
-    summed = [loop.index for loop in contraction.loops if loop.index not in free and extents[loop.index] != 1]
-    shared = find_shared_loop(contraction, order[-1], order[:-1], summed) if order else None
-    order = [name for name in order if name != shared]
-    loops = [loop.index for loop in contraction.loops if extents[loop.index] != 1]
-    inner = tuple(name for name in loops if name not in free)
-    reads = _reads_target(contraction)
-    depends = {name for position in forms[0] for name, _ in position.terms}
-    held = len(contraction.targets) == 1 and not reads and not depends & {UNKNOWN, *inner}
-    covers = held and _covers(forms[0], extents, shapes[contraction.targets[0].tensor])
-    groups = _over_groups(order, (*inner, *([shared] if shared else [])), extents, least)
-    items = tuple(name for name in order if name not in groups)
-    rows = not held and bool(items) and _lies_closest(forms[0], items[-1], strides)
-    alone = rows and not groups and least == THREAD_STEPS and shared is None
-    strip = STRIP if alone and extents[items[-1]] % STRIP == 0 and extents[items[-1]] > STRIP else 0
-    found = LoopSplit(groups, items, inner, extents, held, covers, rows=rows, shared=shared, strip=strip)
-    if (
-        strip
-        and prod(extents[name] for name in inner) >= MANY_SENT
-        and _sending(contraction, items[-1]) is not None
-    ):
-        found = replace(found, parts=PARTS)
-    is_map = contraction.sign in ASSIGNMENTS and not (inner or shared or rows or reads)
-    return replace(found, together=_together_steps(found) if is_map and least == THREAD_STEPS else 1)
-
-
-def _together_steps(steps: LoopSplit) -> int:
-    """How many short rows a work-group of threads takes, where there are many of them."""
-    rows = prod(steps.extents[name] for name in steps.groups)
-    short = prod(steps.extents[name] for name in steps.items) <= SHORT_ROW
-    if not steps.groups or not short or rows < MANY_ROWS or steps.extents[steps.groups[-1]] % TOGETHER:
-        return 1
-    return TOGETHER
-
-
-def _sending(contraction: Contraction, lane: str) -> Term | None:
-    """The one index of a target that data tell, the same for all lanes; None where there is none such."""
-    if len(contraction.targets) != 1:
-        return None
-    found = [_tested(item) for item in contraction.targets[0].indices]
-    told = [item for item in found if any(isinstance(part, Element) for part in reachable(item))]
-    return told[0] if len(told) == 1 and not _depends(told[0], lane) else None
-
-
-def _lies_closest(forms: Sequence[Form], loop: str, strides: Sequence[int]) -> bool:
-    """Whether the steps of a loop write side by side."""
-    dense = strides or (*[0] * (len(forms) - 1), 1)
-    return sum(form.coefficient(loop) * stride for form, stride in zip(forms, dense, strict=True)) == 1
-
-
-def _known(extent: object) -> int:
-    if not isinstance(extent, int):
-        raise Unsupported("an extent is not known before the run")
-    return extent
-
-
-def _forms(target: Element, extents: Mapping[str, int]) -> list[Form]:
-    found = []
-    for index in target.indices:
-        form = None
-        if not isinstance(index, Guard):
-            form = find_form(index, extents)
-        elif index.below is None and index.above is None:
-            form = find_form(index.index, extents)
-        found.append(form or Affine(0, ((UNKNOWN, 1),)))
-    return found
-
-
-def _free(contraction: Contraction, forms: list[list[Form]], extents: Mapping[str, int]) -> set[str]:
-    """The loops whose steps touch places of their own, in every target and in every read of one."""
-    written = {target.tensor for target in contraction.targets}
-    reads = [item for item in elements(contraction) if item.tensor in written]
-    found: set[str] = set()
-    for place, form in enumerate(forms[0]):
-        if len(form.terms) == 1 and form.terms[0][0] in extents:
-            others = [items[place] if place < len(items) else None for items in forms]
-            others += [_read_form(item, place, extents) for item in reads]
-            if all(item == form for item in others):
-                found.add(form.terms[0][0])
-    return found
-
-
-def _read_form(element: Element, place: int, extents: Mapping[str, int]) -> Form | None:
-    if place >= len(element.indices):
-        return None
-    index = element.indices[place]
-    return None if isinstance(index, Guard) else find_form(index, extents)
-
-
-def _order(forms: list[Form], strides: Sequence[int]) -> list[str]:
-    """The indices of the target as it lies in memory, the closest last; one that counts several dimensions once."""
-    places = sorted(range(len(forms)), key=lambda place: -strides[place] if strides else 0)
-    return list(dict.fromkeys(forms[place].terms[0][0] for place in places if len(forms[place].terms) == 1))
-
-
-def _reads_target(contraction: Contraction) -> bool:
-    written = {target.tensor for target in contraction.targets}
-    return any(item.tensor in written for item in elements(contraction))
-
-
-def _covers(forms: list[Form], extents: Mapping[str, int], shape: tuple[int, ...]) -> bool:
-    """Whether each dimension is counted through by an index of its own, from 0 to its end."""
-    used: list[str] = []
-    for form, size in zip(forms, shape, strict=True):
-        if not form.terms and form.constant == 0 and size == 1:
-            continue
-        if form.constant or len(form.terms) != 1 or form.terms[0][1] != 1:
-            return False
-        used.append(form.terms[0][0])
-        if extents.get(used[-1]) != size:
-            return False
-    return len(set(used)) == len(used)
-
-
-def _over_groups(
-    order: list[str], inner: tuple[str, ...], extents: Mapping[str, int], least: int
-) -> tuple[str, ...]:
-    """The outermost loops, as long as enough steps stay for each work-group; one is always left for the lanes."""
-    rest = 1
-    for name in (*order, *inner):
-        rest *= extents[name]
-    found: list[str] = []
-    for name in order[:-1]:
-        # Whether there are enough steps another call decides anew, and it runs the same code.
-        if rest // max(extents[name], 1) < least and not is_open(extents[name]):
-            break
-        found.append(name)
-        rest //= max(extents[name], 1)
-    return tuple(found)
-
-
-def elements(contraction: Contraction) -> Iterator[Element]:
-    """Every element that a contraction reads, those in the indices of its targets included."""
-    for term in terms(contraction):
-        if isinstance(term, Element) and not any(term is target for target in contraction.targets):
-            yield term
-
-
-def terms(contraction: Contraction) -> Iterator[object]:
-    """Every term of a contraction once, guards too, each after the terms it is made of."""
-    done: set[int] = set()
-    roots = [*contraction.values, *([] if contraction.condition is None else [contraction.condition])]
-    waiting: list[tuple[object, bool]] = [(item, False) for item in (*contraction.targets, *roots)]
-    while waiting:
-        term, ready = waiting.pop()
-        if isinstance(term, Counter):
-            raise Unsupported("it counts its steps")
-        if ready:
-            yield term
-        elif id(term) not in done:
-            done.add(id(term))
-            waiting.append((term, True))
-            waiting += [(item, False) for item in operands(term)]
-
-
+__all__ = [
+    "ASSIGNMENTS",
+    "Held",
+    "elements",
+    "fewest_steps",
+    "join",
+    "neutral_value",
+    "plan_steps",
+    "write_contraction",
+]
 Test: TypeAlias = tuple[Guard | Term, int]
 """A tested index with the size of its dimension, or the condition of a formula."""
-ASSIGNMENTS = ("=", ":=")
 BRANCHES = ("?:", "&&", "||", "=>")
 """Functions whose operands behind the first may not be computed."""
 JOINS = {"+=": "+", "*=": "*", "&=": "&&", "|=": "||", "<=": "<<", ">=": ">>"}
@@ -266,19 +68,24 @@ def write_contraction(
     tensors: Mapping[tuple[str, int | None], TensorView],
     real: Scalar,
     fault: Value,
-    started: bool,
+    begun: Held,
     least: int = GROUP_STEPS,
 ) -> tuple[int, bool]:
     """Write the body of a kernel; gives the number of its work-groups and whether it may find steps without value.
 
-    `started` says that the target holds values to go on from, `least` how many steps a work-group should have.
+    `begun` says what the target holds before, `least` how many steps a work-group should have.
     """
     if any(is_picked(target) for target in contraction.targets):
         raise Unsupported("the run picks the tensor that it writes")
     shapes = {target.tensor: _shape(tensors, target) for target in contraction.targets}
     steps = plan_steps(contraction, shapes, _strides(tensors, contraction.targets[0]), least)
+    held = tensors.get((contraction.targets[0].tensor, None))
+    atomic = held is not None and stored_type(held.element) in ATOMIC and least == THREAD_STEPS
+    if atomic and begun.floor is not None and writes_latest(contraction, begun.floor, steps):
+        (loop,) = steps.inner
+        steps = replace(steps, items=(loop,), inner=(), rows=False, strip=0, flat=FLAT, latest=True)
     written = frozenset(target.tensor for target in contraction.targets)
-    if not started and contraction.sign not in ASSIGNMENTS and not steps.covers:
+    if not begun.started and contraction.sign not in ASSIGNMENTS and not steps.covers:
         raise Unsupported("its target must be filled first")
     sizes = {key: held.shape for key, held in tensors.items()}
     if steps.shared is not None:
@@ -286,19 +93,22 @@ def write_contraction(
         contraction, tensors = fuse_places(contraction, tensors, builder)
         sizes = {key: held.shape for key, held in tensors.items()}
     parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
-    steps = steps if len(parts) == 1 else replace(steps, strip=0, parts=1)
+    steps = steps if len(parts) == 1 else replace(steps, strip=0, parts=1, flat=0)
     opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
-    _open_groups(opened, steps)
-    with _open_outer(opened, steps.items[:-1]), _open_block(opened, steps.shared):
-        faults = [_write_part(opened, settle_guards(part, sizes), steps, started) for part in parts]
+    opened.latest = steps.latest
+    if not steps.flat:
+        _open_groups(opened, steps)
+    outer = () if steps.flat else steps.items[:-1]
+    with _open_outer(opened, outer), _open_block(opened, steps.shared):
+        faults = [_write_part(opened, settle_guards(part, sizes), steps, begun.started) for part in parts]
     strips = steps.parts * steps.extents[steps.items[-1]] // steps.strip if steps.strip else 0
-    count = strips or _count(steps.groups, steps)
+    count = strips or (-(-steps.places // steps.flat) if steps.flat else count_steps(steps.groups, steps))
     return count // steps.together, any(faults)
 
 
 def _write_part(opened: TermWriter, part: Contraction, steps: LoopSplit, started: bool) -> bool:
     """Write some steps of the lanes inside loops that are open; gives whether one may have no value."""
-    extents = {loop.index: _known(loop.extent) for loop in part.loops}
+    extents = {loop.index: known_extent(loop.extent) for loop in part.loops}
     writing = opened.inside(extents)
     lane = steps.items[-1] if steps.items else None
     shapes = {key: held.shape for key, held in writing.tensors.items()}
@@ -332,8 +142,8 @@ def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> Non
     count = writing.extents.get(name, 0)
     alike = _row_tests(writing, part, steps.items[-1])
     apart = is_open(count) or len(part.targets) > 1 or part.sign in ASSIGNMENTS or name in steps.windows
-    places = [_tested(index) for index in part.targets[0].indices]
-    apart |= any(_depends(place, name) and _depends(place, steps.items[-1]) for place in places)
+    places = [tested_term(index) for index in part.targets[0].indices]
+    apart |= any(depends_on(place, name) and depends_on(place, steps.items[-1]) for place in places)
     if apart or count < AT_ONCE or alike is None or _split(writing, alike)[1]:
         with _open_loops(writing, steps, steps.inner, ()):
             _write_row(writing, part, steps)
@@ -354,7 +164,7 @@ def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> Non
 
 def _write_own_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
     """Rows one by one, those alone that go to the places of this work-group: each place gets its own in their order."""
-    index = _sending(part, steps.items[-1])
+    index = find_sending(part, steps.items[-1])
     if index is None:
         raise Unsupported("data do not tell where rows go")
     group = writing.here.builtin("group_id", Scalar("index"))
@@ -381,8 +191,8 @@ def _write_together(
     for row in rows:
         condition = here.arith("and", condition, _together(row, alike), type_=BOOL)
         for place in target.indices if row is not first else ():
-            index = _tested(place)
-            if not _depends(index, steps.items[-1]):
+            index = tested_term(place)
+            if not depends_on(index, steps.items[-1]):
                 same = here.compare("eq", first.value(index), row.value(index))
                 condition = here.arith("and", condition, same, type_=BOOL)
     with ExitStack() as inside:
@@ -412,7 +222,7 @@ def _write_together(
 def _row_tests(writing: TermWriter, part: Contraction, lane: str) -> Sequence[Test] | None:
     """What must hold for a row to be taken; None where that is another thing for each lane."""
     tests = _tests(writing, part)
-    return None if any(_depends(_tested(test[0]), lane) for test in tests) else tests
+    return None if any(depends_on(tested_term(test[0]), lane) for test in tests) else tests
 
 
 def _write_row(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
@@ -431,7 +241,7 @@ def _keep_places(writing: TermWriter, part: Contraction, lane: str) -> None:
     """Write the indices that every lane of a row reads at, before the lanes."""
     for element in _surely_read(part):
         for index, size in zip(element.indices, writing.held(element).shape, strict=True):
-            if not isinstance(index, Guard) and not _depends(index, lane):
+            if not isinstance(index, Guard) and not depends_on(index, lane):
                 writing.keep_place(index, size)
 
 
@@ -450,10 +260,6 @@ def _surely_read(part: Contraction) -> Iterator[Element]:
         waiting += inside[:1] if isinstance(term, Apply) and term.function in BRANCHES else inside
 
 
-def _depends(term: object, loop: str) -> bool:
-    return any(isinstance(item, Index) and item.name == loop for item in reachable(term))
-
-
 def _shape(tensors: Mapping[tuple[str, int | None], TensorView], target: Element) -> tuple[int, ...]:
     found = next((held for (name, _), held in tensors.items() if name == target.tensor), None)
     if found is None:
@@ -467,16 +273,13 @@ def _strides(tensors: Mapping[tuple[str, int | None], TensorView], target: Eleme
     return () if found is None else found.lies.strides
 
 
-def _count(names: Sequence[str], steps: LoopSplit) -> int:
-    found = 1
-    for name in names:
-        found *= steps.extents[name]
-    return found
-
-
 @contextmanager
 def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
-    """The lanes, which run along the last dimension."""
+    """The lanes, which run along the last dimension, or along all of them."""
+    if steps.flat:
+        with _open_flat(writing, steps):
+            yield
+        return
     builder, lane = writing.here, steps.items[-1:]
     ends = [builder.constant(steps.extents[name]) for name in lane] or [builder.constant(1)]
     begins = list[Value]()
@@ -491,6 +294,27 @@ def _open_lanes(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
         writing.levels.append(inner)
         for name, variable in zip(lane, variables, strict=False):
             writing.open_index(name, variable)
+        yield
+    writing.levels.pop()
+
+
+@contextmanager
+def _open_flat(writing: TermWriter, steps: LoopSplit) -> Iterator[None]:
+    """The places of a work-group: a work-item finds the steps of all loops from the number of its place."""
+    builder = writing.here
+    group = builder.builtin("group_id", Scalar("index"))
+    begin = builder.arith("mul", group, builder.constant(steps.flat))
+    end = builder.arith("add", begin, builder.constant(steps.flat))
+    if steps.places % steps.flat:
+        end = builder.arith("min", end, builder.constant(steps.places))
+    with builder.foreach([end], [begin]) as (inner, (place,)):
+        writing.levels.append(inner)
+        first, *others = (*steps.groups, *steps.items)
+        for name in reversed(others):
+            size = inner.constant(steps.extents[name])
+            writing.open_index(name, inner.arith("rem", place, size))
+            place = inner.arith("div", place, size)
+        writing.open_index(first, place)
         yield
     writing.levels.pop()
 
@@ -558,7 +382,25 @@ def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
 # --- the steps of a work-item -------------------------------------------------------------------------------
 
 
+def _run_on(writing: TermWriter, contraction: Contraction, steps: LoopSplit) -> None:
+    """The steps of a work-item that holds what the last one wrote."""
+    target = contraction.targets[0]
+    before = [item for item in elements(contraction) if item.tensor == target.tensor]
+    start = writing.inside(writing.extents)
+    start.open_index(steps.inner[0], start.here.constant(0))
+    first, element, kind = start.load(before[0]), writing.held(target).element, writing.kind(target)
+    with _open_loops(writing, steps, steps.inner, ((first, kind),), MANY_AT_ONCE) as found:
+        for item in before:
+            writing.hold(item, found[0])
+        value = writing.saturated(contraction.values[0], element)
+        writing.store(value, target)
+        found.append(writing.rounded(value, element, kind))
+
+
 def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit, started: bool) -> None:
+    if steps.running:
+        _run_on(writing, contraction, steps)
+        return
     if not steps.held:
         with _open_loops(writing, steps, steps.inner, ()) as _:
             _step_in_place(writing, contraction)
@@ -575,7 +417,8 @@ def _write_steps(writing: TermWriter, contraction: Contraction, steps: LoopSplit
     kind = writing.kind(target)
     counted = {id(guard) for item in steps.windows.values() for guard in item.guards}
     tests = [item for item in _tests(writing, contraction) if id(item[0]) not in counted]
-    with _open_loops(writing, steps, steps.inner, ((first, kind),)) as found:
+    attributes = MANY_AT_ONCE if steps.ahead else None
+    with _open_loops(writing, steps, steps.inner, ((first, kind),), attributes) as found:
         found.append(_joined(writing, contraction, found[0], tests))
     writing.store(found[-1], target)
 
@@ -721,7 +564,7 @@ def _tests(writing: TermWriter, contraction: Contraction) -> list[Test]:
         if isinstance(term, Element):
             found += _tests_of(writing, term)
     # A step that one index skips is skipped even if another has no value: what always has one is tested first.
-    found.sort(key=lambda test: writing.is_risky(_tested(test[0])))
+    found.sort(key=lambda test: writing.is_risky(tested_term(test[0])))
     return found if contraction.condition is None else [*found, (contraction.condition, 0)]
 
 
@@ -735,13 +578,9 @@ def _tests_of(writing: TermWriter, element: Element) -> Iterator[Test]:
 def _split(writing: TermWriter, tests: Sequence[Test]) -> tuple[Sequence[Test], Sequence[Test]]:
     """The tests that can be made at once, because none of them needs another to have held; and the others."""
     count = 1
-    while count < len(tests) and not writing.is_risky(_tested(tests[count][0])):
+    while count < len(tests) and not writing.is_risky(tested_term(tests[count][0])):
         count += 1
     return tests[:count], tests[count:]
-
-
-def _tested(test: Guard | Term) -> Term:
-    return test.index if isinstance(test, Guard) else test
 
 
 def _together(writing: TermWriter, tests: Sequence[Test]) -> Value:

@@ -18,6 +18,7 @@ from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
 from lamella.bridge.graph_to_kernels.attention_ways import attention_ways
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
+    Held,
     fewest_steps,
     plan_steps,
     write_contraction,
@@ -28,6 +29,7 @@ from lamella.bridge.graph_to_kernels.factors import is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
+from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
@@ -38,7 +40,7 @@ from lamella.bridge.graph_to_kernels.sum_parts import add_parts, lay_sums
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE
-from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
+from lamella.bridge.graph_to_kernels.tile_parameters import FAULT, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     ProductGroup,
@@ -67,7 +69,6 @@ NATIVE = ("exp", "tanh", "erf")
 """Functions that a GPU has instructions for."""
 LIBRARY = "library"
 """What a way is called whose product a library of the device computes."""
-FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,12 @@ class GroupWriter:
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
+        return tuple(self.calls)
+
+    def write_pages(self, attributes: Mapping[str, object]) -> tuple[KernelCall, ...]:
+        """Write the kernels of an attention to pages; Unsupported where there are none."""
+        for kernel in write_paged_attention(attributes, self._views, self._real, self.target):
+            self._add_tile(kernel)
         return tuple(self.calls)
 
     def _add_attention(self, attention: Attention) -> bool:
@@ -346,8 +353,9 @@ class GroupWriter:
         ]
         first, *others = (key[0] for key in kernel.keys)
         once = first.startswith((PACKED[0], SCALE)) and self._are_fixed(others)
-        function = Function(self._next, kernel.parameters, kernel.body, kernel.attributes)
-        self._add(function, operands, kernel.groups, once=once)
+        parameters = (*kernel.parameters, *([FAULT] if kernel.faults else []))
+        function = Function(self._next, parameters, kernel.body, kernel.attributes)
+        self._add(function, operands, kernel.groups, kernel.faults, once)
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:
@@ -410,7 +418,9 @@ class GroupWriter:
         if any(0 in item.shape for item in views.values()):
             raise Unsupported("a tensor is empty")
         builder = Builder(FreshNames({*(item.name for item in values.values()), FAULT.value.name}))
-        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, started, least)
+        floor = self._filled(stage.targets[0].tensor, stage)
+        begun = Held(started, floor)
+        groups, faults = write_contraction(builder, stage, views, self._real, FAULT.value, begun, least)
         parameters = [Parameter(item.memref, _strided(item)) for item in views.values()]
         operands = [
             replace(self._operand(name, parameter.type), offset=views[name, None].lies.start)
@@ -419,6 +429,16 @@ class GroupWriter:
         ]
         function = Function(self._next, (*parameters, *([FAULT] if faults else [])), builder.region())
         self._add(function, operands, groups, faults)
+
+    def _filled(self, tensor: str, stage: Contraction) -> int | None:
+        """The number that stands everywhere in a tensor before a stage; None where that is not known."""
+        before = self.stages.contractions[: self.stages.contractions.index(stage)]
+        writers = [item for item in before if any(one.tensor == tensor for one in item.targets)]
+        if len(writers) != 1 or writers[0].sign not in ASSIGNMENTS or len(writers[0].targets) != 1:
+            return None
+        (value,) = writers[0].values
+        whole = is_written_whole((tensor, None), writers, self._views)
+        return value if whole and isinstance(value, int) and not isinstance(value, bool) else None
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

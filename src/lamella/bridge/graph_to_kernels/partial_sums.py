@@ -32,6 +32,8 @@ COLUMN_STEPS = 32
 """Steps of a sum that a thread of a GPU takes one after the other, where there are few threads otherwise."""
 MOST_COLUMNS = 1 << 17
 """Sums for which a GPU has threads enough without parts."""
+MOST_COUNTS = 1 << 12
+"""Sums of the same elements for which threads are few."""
 FEW_SUMS = 4
 """Sums that leave threads without work if each is one work-group's."""
 
@@ -47,7 +49,9 @@ def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
         if not waiting:
             break
         stage, now = waiting.pop(0), replace(stages, tensors=tensors)
-        parts = _shared(stage, now, has_threads) or (_shared_columns(stage, now) if has_threads else None)
+        parts = _shared(stage, now, has_threads)
+        if parts is None and has_threads:
+            parts = _shared_columns(stage, now) or _shared_counts(stage, now)
         if parts is None:
             found.append(stage)
             continue
@@ -112,6 +116,23 @@ def _shared_columns(stage: Contraction, stages: Stages) -> tuple[Loop, int] | No
     longest = max(summed, key=lambda loop: extents[loop.index])
     wanted = min(steps // COLUMN_STEPS, MOST_COLUMNS // kept)
     fitting = [size for size in range(2, wanted + 1) if extents[longest.index] % size == 0]
+    return (longest, max(fitting)) if fitting else None
+
+
+def _shared_counts(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
+    """The loop of sums whose elements are the same for all of them, such as counts: a few threads would read all."""
+    extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
+    names = _loops_of(stage.targets[0])
+    kept = prod(extents.get(name, 1) for name in names)
+    steps = prod(extents.values()) // max(kept, 1)
+    plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and len(extents) == len(stage.loops)
+    if not plain or kept > MOST_COUNTS or steps < 2 * COLUMN_STEPS or any(map(is_open, extents.values())):
+        return None
+    if any(_loops_of(item) & names for item in elements_of(stage)) or not names:
+        return None
+    summed = [loop for loop in stage.loops if loop.index not in names and isinstance(loop.extent, int)]
+    longest = max(summed, key=lambda loop: extents[loop.index])
+    fitting = [size for size in range(2, steps // COLUMN_STEPS + 1) if extents[longest.index] % size == 0]
     return (longest, max(fitting)) if fitting else None
 
 

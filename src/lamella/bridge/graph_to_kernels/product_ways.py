@@ -24,6 +24,7 @@ from lamella.bridge.graph_to_kernels.core_products import (
 from lamella.bridge.graph_to_kernels.core_windows import WindowProduct, find_windows, write_windows
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
+from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
 from lamella.bridge.graph_to_kernels.sum_parts import cut_core, cut_windows, lay_sums, part_counts
 from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
@@ -99,7 +100,7 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     except Unsupported:
         if group.front:
             raise
-    for find in (_cores, _windows, _codes, _vectors, _mixture, _tiles):
+    for find in (_owned, _cores, _windows, _codes, _vectors, _mixture, _tiles):
         with suppress(Unsupported):
             first, *others = find(group, place)
             return WrittenProduct(first.name, first.write(), others)
@@ -118,6 +119,12 @@ def _joined(group: ProductGroup, place: ProductPlace) -> list[Way]:
     with suppress(Unsupported):
         return _codes(group, place, place.decodes)
     return _vectors(group, place, place.decodes)
+
+
+def _owned(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    """Products of rows with the matrices that they name."""
+    written = write_owned_product(group, place.tensors, place.real, place.target)
+    return [Way("owned", lambda: written)]
 
 
 def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:

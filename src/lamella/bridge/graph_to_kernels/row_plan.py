@@ -17,10 +17,10 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import OpenExtent, is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
-from lamella.bridge.graph_to_kernels.contraction import MOST_STEPS
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import cost_of
+from lamella.bridge.graph_to_kernels.step_plan import MOST_STEPS
 from lamella.ops.formula import Apply
 from lamella.ops.lower import reachable
 

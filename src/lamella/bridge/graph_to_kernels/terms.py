@@ -15,7 +15,7 @@ from lamella.bridge.graph_to_kernels.affine import find_range, find_truth, is_in
 from lamella.bridge.graph_to_kernels.functions import I64, apply, convert
 from lamella.kernels.build import Builder
 from lamella.kernels.launches import Layout, dense_layout
-from lamella.lang.tensor.nodes import If, Scalar, Value, Yield
+from lamella.lang.tensor.nodes import AtomicUpdate, If, Scalar, Value, Yield
 from lamella.lang.tensor.nodes.types import BOOL, INDEX, STORED_FLOATS
 from lamella.ops.formula import Apply, Element, Guard, Index, Lookup
 from lamella.ops.formula import Scalar as Term
@@ -85,6 +85,8 @@ class TermWriter:
     indices: dict[str, Value] = field(default_factory=dict)
     written: frozenset[str] = frozenset()
     """The tensors that the kernel writes: what is read of them changes from step to step."""
+    latest: bool = False
+    """Whether the largest of all values stays that are stored to a place, whoever comes first."""
     fault: Value | None = None
     """Where steps without a value are reported, once one may be."""
     faults: bool = False
@@ -108,7 +110,7 @@ class TermWriter:
             dict(self.indices),
             dict(self._integers),
         )
-        found.written, found.fault = self.written, self.fault
+        found.written, found.fault, found.latest = self.written, self.fault, self.latest
         return found
 
     # --- what is known of terms -----------------------------------------------------------------------------
@@ -202,6 +204,10 @@ class TermWriter:
         home = self._known[0] if self._is_movable(term) and self._is_outside(term) else self._known[-1]
         home[id(term)] = found
         return found
+
+    def hold(self, term: Term, value: Value) -> None:
+        """Let a term have a value in the region that is written."""
+        self._known[-1][id(term)] = value
 
     def _is_outside(self, term: object) -> bool:
         """Whether the term is written outside of branches: then it is known in all of them."""
@@ -421,6 +427,9 @@ class TermWriter:
             value = self.here.arith("select", value, one, zero, type_=stored)
         elif stored != kind:
             value = self.here.cast(value, stored)
+        if self.latest:
+            self.here.value(AtomicUpdate("max", value, held.memref, tuple(places), stored))
+            return
         self.here.store(value, held.memref, places)
 
     def places(self, element: Element, held: TensorView) -> list[Value]:

@@ -11,7 +11,10 @@ from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.fragments import WARP
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Parameter, Region, Value
-from lamella.lang.tensor.nodes.types import FLOATS
+from lamella.lang.tensor.nodes.types import FLOATS, make_memref
+
+FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
+"""The last parameter of a kernel that may find a step without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class TileKernel:
     groups: int
     attributes: Dictionary | None = None
     """The sizes that it is written for, where any will not do."""
+    faults: bool = False
+    """Whether it tells steps without a value by a flag."""
 
 
 def group_sizes(subgroups: int) -> Dictionary:
@@ -59,7 +64,7 @@ class Parameters:
         name = f"{stem or 't'}{'' if key[1] is None else f'_{key[1]}'}"
         if name[0].isdigit():
             name = f"t{name}"
-        taken = {item.name for item in self.found.values()}
+        taken = {FAULT.value.name, *(item.name for item in self.found.values())}
         while (key, access.type) not in self.found and name in taken:
             name += "_"
         value = self.found.setdefault((key, access.type), Value(name))

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from lamella.graph.model import Model
 from lamella.graph.passes.cancel_transposes import cancel_transposes
+from lamella.graph.passes.chunk_scores import chunk_scores
 from lamella.graph.passes.cse import cse
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.decompose_all import decompose_all
@@ -38,6 +39,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "fold_transposes": fold_transposes,
         "fold_batch_norm": fold_batch_norm,
         "local_views": local_views,
+        "chunk_scores": chunk_scores,
     }
 )
 """The passes that need nothing but the model, in the order in which they help each other."""
@@ -65,6 +67,7 @@ INEXACT: Mapping[str, str] = MappingProxyType(
         "fast_math": "floating-point identities that hold for real numbers alone",
         "fold_transposes": "sums may be added up in another order",
         "fold_batch_norm": "weights are rounded after they are scaled",
+        "chunk_scores": "gradients of a weight are added up chunk by chunk",
         "merge_products": "sums may be added up in another order",
     }
 )

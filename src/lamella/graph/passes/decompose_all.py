@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from lamella.graph.compose.decompose import decompose
 from lamella.graph.model import Model
-from lamella.ops.library import FUSED
+from lamella.ops.library import is_group
 
 
 def decompose_all(model: Model) -> Model:
     """The model made of operators with formulas, of intrinsic ones, and of fused groups."""
-    return decompose(model, lambda name: name.startswith(f"{FUSED}."))
+    return decompose(model, is_group)

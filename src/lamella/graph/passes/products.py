@@ -17,7 +17,7 @@ from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Scalar
 from lamella.ops.instance import Instance
 from lamella.ops.library import Library
-from lamella.ops.lower import contractions
+from lamella.ops.lower import contractions, reachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,8 @@ def find_free_product(library: Library, operation: Operation, fixed: FixedTensor
         return None
     extents = {loop.index: loop.extent for loop in total.loops}
     for item in factors:
-        used = set().union(*map(_names_of, item.indices))
+        # What data pick is another element for each step of the loops that they depend on.
+        used = {index.name for index in reachable(*item.indices) if isinstance(index, Index)}
         free = [extents[name] for name in extents if name not in used]
         known = [extent for extent in free if isinstance(extent, int)]
         if len(known) < len(free) or prod(known) < FEWEST_USES:

@@ -34,6 +34,8 @@ GROUP = 32
 """Elements along the sum that share a scale of 4-bit numbers; a channel of fewer stays as it is."""
 SMALLEST = 1e-30
 """Added to every scale, so that a row of zeros has one."""
+GATHERING = ("moe._gather_tokens",)
+"""Operators that move rows of their first input to several places: narrow numbers are fewer bytes to move."""
 _StoredKey: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
 """A tensor, the path of its region, the axes that share a scale."""
 
@@ -198,7 +200,8 @@ class _Reducing:
     def _take_moved(self, tensor: Tensor, element: ElementType, key: _StoredKey, calls: _Calls) -> None:
         """The narrow numbers of a tensor that is moved are moved: who makes it stores them, and nothing else."""
         maker = calls.walk.maker(tensor) if self.all_products else None
-        source = maker.inputs[0] if maker is not None and maker.operator in MOVING else None
+        moved = maker is not None and maker.operator in (*MOVING, *GATHERING)
+        source = maker.inputs[0] if maker is not None and moved else None
         if maker is None or not isinstance(source, Tensor) or source.element != F32 or source.quantization:
             return
         if maker.operator == AFTER or (maker.operator == SLICE and source.name not in self.cut):

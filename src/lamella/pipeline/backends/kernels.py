@@ -30,7 +30,7 @@ from lamella.backend.cuda.room import DeviceRoom
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
-from lamella.backend.executor.kernels import FindStored, KernelExecutable, Specialise
+from lamella.backend.executor.kernels import KernelExecutable, Specialise
 from lamella.backend.executor.segments import ListMachine
 from lamella.backend.executor.specialised import Specialised
 from lamella.backend.interpreter import ExecutedStatement
@@ -77,7 +77,7 @@ from lamella.lang.tensor.rules.memory import MAY_NOT_END
 from lamella.lang.tensor.write import write_instruction
 from lamella.pipeline.backends.cuda import KeptExtents, with_room
 from lamella.pipeline.backends.graph_keys import is_watched
-from lamella.pipeline.kernels.execution import prepare, to_kernels
+from lamella.pipeline.kernels.execution import prepare, to_kernels, with_chunks
 from lamella.pipeline.kernels.tuning import open_tuner
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.options import Options
@@ -158,7 +158,9 @@ def compile_open(model: Model, backend: str, options: Options) -> KernelExecutab
 
     def specialise(extents: Mapping[str, int]) -> Specialised:
         native = backend == "cpu"
-        program = to_kernels(flat, options, extents, native, _target_of(backend))
+        chunked = _with_chunks(model, extents, options)
+        closed = flat if chunked is None else prepare(chunked, options)
+        program = to_kernels(closed, options, extents, native, _target_of(backend))
         if not (native and extents and program.program.functions):
             return replace(_specialised(program, backend, options, memory), replaces=flat.graph.nodes)
         kernels = families.take(program.program, program.renaming)
@@ -188,7 +190,17 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
         found = _specialised(program, CUDA, options, memory)
         return replace(found, replaces=whole.graph.nodes, keep=keep)
 
-    return _executable(whole, specialise, options, None if stored is None else stored.find)
+    executable = _executable(whole, specialise, options)
+    if stored is not None:
+        executable.keep_extents(stored.find)
+    return executable
+
+
+def _with_chunks(model: Model, extents: Mapping[str, int], options: Options) -> Model | None:
+    try:
+        return with_chunks(model, extents, options)
+    except Found as problem:
+        raise LamellaError(problem.findings) from None
 
 
 def _with_extents(model: Model, extents: Mapping[str, int]) -> Model:
@@ -245,17 +257,9 @@ def _specialised(program: KernelGraph, backend: str, options: Options, memory: S
     return Specialised(program, kernels.call, options.strict_backend, machine)
 
 
-def _executable(
-    model: Model, specialise: Specialise, options: Options, find_stored: FindStored | None = None
-) -> KernelExecutable:
+def _executable(model: Model, specialise: Specialise, options: Options) -> KernelExecutable:
     executable = KernelExecutable(
-        model,
-        specialise,
-        options.start_seed,
-        options.dtype or "f32",
-        options.quantized,
-        options.limits,
-        find_stored,
+        model, specialise, options.start_seed, options.dtype or "f32", options.quantized, options.limits
     )
     executable.draws = options.draws
     return executable

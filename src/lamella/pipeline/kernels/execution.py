@@ -18,6 +18,7 @@ from lamella.base.watching import timed_pass
 from lamella.bridge.graph_to_kernels import KernelOptions, flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.passes import BEFORE_KERNELS, INEXACT
+from lamella.graph.passes.chunk_scores import chunk_scores, has_losses
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.fuse import find_kernels, fuse_model
 from lamella.graph.passes.fuse.machine import DEFAULT_MACHINE, GPU
@@ -25,6 +26,7 @@ from lamella.graph.passes.hoist_scales import hoist_scales
 from lamella.graph.passes.reduce_precision import FULL, reduce_precision
 from lamella.graph.passes.sink_casts import sink_casts
 from lamella.graph.passes.slice_parts import slice_parts
+from lamella.graph.passes.specialise_shapes import specialise_shapes
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import Target, find_target
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL
@@ -66,7 +68,7 @@ def prepare(model: Model, options: Options, all_products: bool = False) -> Model
 
 def _run_passes(model: Model, options: Options, all_products: bool) -> Model:
     kept = [name for name in BEFORE_KERNELS[1:] if not (options.quantized and name in INEXACT)]
-    flat = flatten(model, options.limits)
+    flat = flatten(model if options.quantized else chunk_scores(model), options.limits)
     for name in kept[:-1]:
         with timed_pass(name):
             flat = ALL_PASSES[name](flat)
@@ -78,6 +80,15 @@ def _run_passes(model: Model, options: Options, all_products: bool) -> Model:
         flat = dce(_reduced(flat, options.precision, all_products))
     with timed_pass(kept[-1]):
         return fuse_model(flat, machine).model
+
+
+def with_chunks(model: Model, extents: Mapping[str, int], options: Options) -> Model | None:
+    """A graph for some extents, where they decide that scores are made in chunks; None where they do not."""
+    if options.quantized or not extents or not has_losses(model.graph):
+        return None
+    known = specialise_shapes(model, extents)
+    found = chunk_scores(known)
+    return None if found is known else found
 
 
 def _reduced(model: Model, precision: str, all_products: bool) -> Model:

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from math import gcd
 from types import MappingProxyType
 
+from lamella.backend.arguments import written_parameters
 from lamella.backend.cpu.compiled import Pipeline, TensorMap
 from lamella.backend.cpu.convention import slots_of
 from lamella.base.errors import Unsupported
@@ -21,6 +22,7 @@ from lamella.lang.tensor.nodes import (
     Arith,
     Builtin,
     Cast,
+    Compare,
     Constant,
     CoopApply,
     CoopLoad,
@@ -30,6 +32,8 @@ from lamella.lang.tensor.nodes import (
     Expand,
     For,
     Function,
+    If,
+    Load,
     Memref,
     Parallel,
     SizeOf,
@@ -77,8 +81,8 @@ EVALUATED: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
     }
 )
 """Functions of integers that are run at once; div and rem for what is not negative."""
-PURE = (Arith, Builtin, Cast, Constant, SizeOf)
-"""Instructions that a producer may repeat."""
+PURE = (Arith, Builtin, Cast, Compare, Constant, Load, SizeOf)
+"""Instructions that a producer may repeat; what they load their kernel does not write."""
 
 
 def _step(load: CoopLoad) -> int:
@@ -136,6 +140,8 @@ class PipelinePlan:
     """Whether A and B lie along their rows or columns instead of along k."""
     begin: tuple[Statement, ...] = ()
     """What loads the sums with which the loop begins; who copies leaves it out."""
+    guard: str = ""
+    """Whether a work-group has anything to do, where that is asked."""
     first: str = ""
     """The k at which the loop begins, where that is not 0: work-groups may share a sum."""
 
@@ -224,10 +230,15 @@ class _PipelineReader:
         parallel = region.instruction
         _require(isinstance(parallel, Parallel))
         inside = parallel.body.statements if isinstance(parallel, Parallel) else ()
+        before_guard, inside, guard = self._open_guard(outside, inside)
         places = [place for place, item in enumerate(inside) if isinstance(item.instruction, For)]
         _require(len(places) == 1)
         loop = inside[places[0]].instruction
-        above = (*outside, *inside[: places[0]])
+        above = (*before_guard, *inside[: places[0]])
+        loaded = [item.instruction for item in above if isinstance(item.instruction, Load)]
+        written = written_parameters(self.function)
+        _require(not any(item.operand.name in written for item in loaded))
+        _require(not guard or not any(isinstance(item.instruction, Load) for item in inside[: places[0]]))
         begin = tuple(item for item in above if _loads_sums(item))
         before = tuple(item for item in above if not _loads_sums(item))
         for statement in before:
@@ -238,7 +249,21 @@ class _PipelineReader:
         plan = self._plan(
             (before, loop, inside[places[0]], inside[places[0] + 1 :]), (left, right, product), warpgroups
         )
-        return replace(plan, begin=begin)
+        return replace(plan, begin=begin, guard=guard)
+
+    def _open_guard(
+        self, outside: Sequence[Statement], inside: Sequence[Statement]
+    ) -> tuple[tuple[Statement, ...], tuple[Statement, ...], str]:
+        """What stands before and inside a last `if` that all of a work-group takes or leaves, and what it asks."""
+        last = inside[-1].instruction if inside else None
+        if not isinstance(last, If):
+            return tuple(outside), tuple(inside), ""
+        _require(last.otherwise is None)
+        before = (*outside, *inside[:-1])
+        for statement in before:
+            self._follow(statement)
+        _require(self.shares.get(last.condition.name) == 0)
+        return before, last.then.statements, last.condition.name
 
     def _plan(
         self,
@@ -311,6 +336,10 @@ class _PipelineReader:
                     self.quotients[name] = 1, 0
             case SizeOf():
                 self.shares[name] = self.grains[name] = 0
+            case Load() | Compare():
+                given = node.indices if isinstance(node, Load) else (node.left, node.right)
+                self._share(name, [self.shares.get(item.name) for item in given], "other")
+                self.grains[name] = gcd(*(self.grains.get(item.name, 1) for item in given))
             case Cast():
                 self._share(name, [self.shares.get(node.operand.name)], "same")
                 self.grains[name] = self.grains.get(node.operand.name, 1)

@@ -253,9 +253,25 @@ class ProductEmitter(PipelineEmitter):
 
     # --- the producer --------------------------------------------------------------------------------------
 
+    def _when_used(self, used: str, body: Callable[[str], str]) -> str:
+        """What a work-group does where it has anything to do; the stages that were used then."""
+        out, guard = self._out, self._product.guard
+        if not guard:
+            return body(used)
+        then, after, before = out.label("then"), out.label("after"), out.block
+        out.branch(self._context.scalar(guard).operand, then, after)
+        out.begin(then)
+        more, last = body(used), out.block
+        out.jump(after)
+        out.begin(after)
+        return out.value(f"phi i32 [{used}, %{before}], [{more}, %{last}]")
+
     def _produce(self, used: str) -> str:
-        plan = self._product
         self._walk_before()
+        return self._when_used(used, self._copy_stages)
+
+    def _copy_stages(self, used: str) -> str:
+        plan = self._product
         first = plan.left.row if plan.turned[0] else plan.left.column
         row, column = self._position(first.name), self._position(plan.base)
         lines = [
@@ -381,8 +397,11 @@ class ProductEmitter(PipelineEmitter):
     # --- consumers ------------------------------------------------------------------------------------------
 
     def _consume(self, used: str) -> str:
-        plan, context = self._product, self._context
         self._walk_before()
+        return self._when_used(used, self._compute)
+
+    def _compute(self, used: str) -> str:
+        plan, context = self._product, self._context
         context.walk(context, plan.begin)
         start = named_matrix(context, plan.loop.carried[0][1])
         context.values[plan.result] = (

@@ -1,0 +1,342 @@
+"""Products of rows with matrices of which each row names its own: rows of experts, in the order of the experts.
+
+`y[r, j] += x[r, i] * w[owner[r], j, i]`. Where rows are many, a kernel cuts those of each owner into tiles and writes a
+table of them, which lies on the device: owner, first row, end. A work-group takes a tile of the table and computes as
+that of any product does (`core_products.py`), with the matrix of the owner, and stores no row behind the end. Rows that
+are not in the order of their owners are a fault, and the operation then runs without the table. Where rows are few,
+subgroups go along the rows of the matrices that are named, and no others are read (`vector_products.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from math import prod
+
+from lamella.base.affine import Affine
+from lamella.base.errors import Unsupported
+from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.accesses import Access, Axis, matrix_view
+from lamella.bridge.graph_to_kernels.core_products import (
+    BANDS,
+    COLUMN_TILE,
+    LANE,
+    ROW_TILE,
+    TILES,
+    CoreProduct,
+    CoreWriter,
+    find_core_product,
+    flatten_factor,
+)
+from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.owner_tables import (
+    END,
+    FIELDS,
+    FIRST,
+    OWNER,
+    TABLE,
+    load_owner,
+    most_tiles,
+    owners_access,
+    table_access,
+    write_table,
+)
+from lamella.bridge.graph_to_kernels.tile_kernels import split_group
+from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes, promise_pairs
+from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, Tensors, key_of
+from lamella.bridge.graph_to_kernels.vector_products import VectorProduct, find_vector_product
+from lamella.bridge.graph_to_kernels.vector_writer import VectorWriter
+from lamella.kernels.build import Builder
+from lamella.kernels.fragments import COLUMNS
+from lamella.kernels.target import Target
+from lamella.lang.tensor.nodes import Memref, Scalar, Slice, Value
+from lamella.lang.tensor.nodes.types import INDEX
+from lamella.ops.formula import Apply, Contraction, Element, Index
+from lamella.ops.formula import Scalar as Term
+
+BAND = 4
+"""Tiles of rows side by side before the next rows of the matrices follow: those of one owner share its matrix."""
+FEWEST_ROWS = 8
+"""Rows below which a product never is one of tiles."""
+MOST_VECTORS = 16
+"""Rows above which it never is one of vectors: more of them would read a matrix twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Which factor of a product is that of an owner, and who that is."""
+
+    product: Contraction
+    """The product with the first matrix for everyone."""
+    batched: Contraction
+    """The product with a matrix for each row."""
+    matrices: Element
+    owners: Element
+    loop: str
+    """The loop over the rows."""
+    count: int
+    """How many matrices there are."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return next(
+            item.extent
+            for item in self.product.loops
+            if item.index == self.loop and isinstance(item.extent, int)
+        )
+
+
+def find_owned(product: Contraction, tensors: Tensors) -> Owned:
+    """Unsupported: no factor is picked by an integer for each row."""
+    value = product.values[0]
+    if not isinstance(value, Apply) or value.function != "*" or product.condition is not None:
+        raise Unsupported("it is no plain sum")
+    found = [item for item in value.operands if isinstance(item, Element) and _owner(item) is not None]
+    if len(found) != 1 or not all(isinstance(item, Element) for item in value.operands):
+        raise Unsupported("no factor belongs to owners of rows")
+    (matrices,) = found
+    owners = _owner(matrices)
+    held = tensors.get(key_of(matrices))
+    if owners is None or held is None or held.lies.halo[0] != (0, 0):
+        raise Unsupported("no factor belongs to owners of rows")
+    (row,) = owners.indices
+    if not isinstance(row, Index) or max(held.lies.strides) != held.lies.strides[0]:
+        raise Unsupported("owners are not those of single rows")
+    first, own = (_with_owner(product, matrices, item) for item in (0, row))
+    return Owned(first, own, matrices, owners, row.name, held.shape[0])
+
+
+def _owner(element: Element) -> Element | None:
+    first = element.indices[0] if element.indices else None
+    plain = isinstance(first, Element) and first.type == "int" and len(first.indices) == 1
+    return first if plain and isinstance(first, Element) else None
+
+
+def _with_owner(product: Contraction, matrices: Element, owner: Term) -> Contraction:
+    value = product.values[0]
+    if not isinstance(value, Apply):
+        return product
+    other = replace(matrices, indices=(owner, *matrices.indices[1:]))
+    operands = tuple(other if item is matrices else item for item in value.operands)
+    return replace(product, values=(replace(value, operands=operands),))
+
+
+# --- tiles of rows ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTiles(CoreProduct):
+    """A product whose columns are rows of owners, cut into tiles of the table."""
+
+    owners: Key = ("", None)
+    loop: str = ""
+    count: int = 0
+
+    @property
+    def bands(self) -> int:
+        """Bands of tiles of rows."""
+        many = most_tiles(self.found.extents[self.column], self.columns, self.count)
+        return -(-many // BAND)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Tiles of the matrices' rows, and of the table."""
+        return -(-self.found.extents[self.row] // self.rows), self.bands * BAND
+
+    @property
+    def groups(self) -> int:
+        """The number of work-groups."""
+        return prod(self.tiles)
+
+    @property
+    def partial(self) -> tuple[bool, bool]:
+        """Any tile may end with the rows of its owner."""
+        return bool(self.found.extents[self.row] % self.rows), True
+
+
+def write_owned_product(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target
+) -> list[TileKernel]:
+    """The kernels of a product with the matrices of owners; Unsupported where there are none."""
+    if not target.has_threads:
+        raise Unsupported("work-items are lanes")
+    owned = find_owned(group.product, tensors)
+    if owned.rows <= min(MOST_VECTORS, max(owned.count, FEWEST_ROWS - 1)):
+        return [_write_vectors(group, owned, tensors, real, target)]
+    plan = _find_tiles(group, owned, tensors, real, target)
+    before = [write_table(tensors[plan.owners], plan.owners, plan.columns, plan.count, plan.bands * BAND)]
+    for loops, key, own in zip(
+        plan.laid, (plan.row_key, plan.column_key), (plan.laid_rows, LAID_COLUMNS), strict=True
+    ):
+        if loops:
+            source = plan.found.factors[plan.found.keys.index(key)]
+            before.append(write_laid(source, (key, own), loops, plan.found.extents, plan.sums, plan.rounded))
+    return [*before, OwnedWriter(plan, tensors, tiles=plan).write()]
+
+
+def _find_tiles(
+    group: ProductGroup, owned: Owned, tensors: Tensors, real: Scalar, target: Target
+) -> OwnedTiles:
+    core = find_core_product(replace(group, product=owned.product), tensors, real, target)
+    extents = {**core.found.extents, OWNER: owned.count}
+    if core.row_key != key_of(owned.matrices) or core.column != owned.loop or core.outer or core.decoded:
+        raise Unsupported("rows of owners are not its columns")
+    side = core.found.keys.index(core.row_key)
+    matrices = _name_owner(core.found.factors[side], tensors[core.row_key].lies.strides[0], owned.count, ())
+    factors = [*core.found.factors]
+    factors[side] = matrices
+    found = replace(core.found, factors=(factors[0], factors[1]), extents=extents)
+    laid = (OWNER, *core.laid[0]) if core.laid[0] else ()
+    if laid:
+        matrices = lay_factor(matrices, laid, extents, core.rounded)
+    rows, subgroups = _choose_tile((extents[core.row], owned.rows), owned.count, target)
+    return OwnedTiles(
+        found, core.row, core.column, core.sum, (), flatten_factor(matrices, core.row, core.sum), core.row_key,
+        core.column_factor, core.column_key, rows, subgroups, (laid, core.laid[1]), core.rounded, core.sums, None,
+        owners=key_of(owned.owners), loop=owned.loop, count=owned.count,
+    )  # fmt: skip
+
+
+def _name_owner(access: Access, stride: int, count: int, named: Sequence[str]) -> Access:
+    """The matrices with the owner as an index of its own."""
+    first, *others = access.axes
+    if first.stride != stride or first.size != count or {*first.index.symbols} - {*named}:
+        raise Unsupported("matrices do not lie one behind the other")
+    return replace(access, axes=(Axis(count, stride, Affine(0, ((OWNER, 1),))), *others))
+
+
+def _choose_tile(extents: tuple[int, int], owners: int, target: Target) -> tuple[int, int]:
+    """The rows and subgroups of tiles that are done first, where half a tile of each owner is empty."""
+
+    def cost(tile: tuple[int, int, float]) -> float:
+        rows, subgroups, reached = tile
+        columns = subgroups * COLUMNS
+        tiles = extents[1] / columns + min(owners, extents[1]) / 2
+        groups = max(1, round(tiles * -(-extents[0] // rows)))
+        return -(-groups // max(1, target.multiprocessors)) * rows * columns / reached
+
+    rows, subgroups, _ = min(TILES, key=cost)
+    return rows, subgroups
+
+
+@dataclass(slots=True)
+class OwnedWriter(CoreWriter):
+    """The kernel of such a product while it is written."""
+
+    tiles: OwnedTiles = field(kw_only=True)
+
+    def write(self) -> TileKernel:
+        """Write it."""
+        plan, found = self.tiles, self.tiles.found
+        for item in found.ends:
+            for key in item.accesses:
+                self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
+        rows = self.parameters.add(plan.laid_rows if plan.laid[0] else plan.row_key, plan.row_factor)
+        columns = self.parameters.add(LAID_COLUMNS if plan.laid[1] else plan.column_key, plan.column_factor)
+        table = self.parameters.add(TABLE, table_access(plan.bands * BAND))
+        builder = self.parameters.builder()
+        with builder.parallel() as region:
+            values = self._places(region, table.memref)
+            used = region.compare("lt", values[FIRST], values[END])
+            with region.condition(used) as inner:
+                total = self._sum(inner, (rows, columns), values, None)
+                for end in found.ends:
+                    self._finish(inner, end, values, total)
+        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
+        kernel = promise_pairs(self.parameters.close(builder, plan.groups), outputs)
+        return replace(kernel, attributes=group_sizes(plan.subgroups))
+
+    def _places(self, builder: Builder, table: Value) -> dict[str, Value]:
+        """Where the tile of a subgroup begins, and where the rows of its owner end."""
+        plan = self.tiles
+        sizes = {BANDS: plan.bands, ROW_TILE: plan.tiles[0], COLUMN_TILE: BAND}
+        values = split_group(builder, [BANDS, ROW_TILE, COLUMN_TILE], sizes)
+        first = builder.arith("mul", values[BANDS], builder.constant(BAND))
+        tile = builder.arith("add", first, values[COLUMN_TILE])
+        rows = plan.found.extents[plan.column]
+        for name, most in ((OWNER, plan.count - 1), (FIRST, rows), (END, rows)):
+            # The numbers of the table are inside; that they are can be seen only so.
+            number = builder.load(table, [builder.constant(FIELDS.index(name)), tile], Scalar("i32"))
+            inside = builder.arith("max", builder.cast(number, INDEX), builder.constant(0))
+            values[name] = builder.arith("min", inside, builder.constant(most))
+        subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
+        own = builder.arith("mul", subgroup, builder.constant(COLUMNS))
+        values[plan.column] = builder.arith("add", values[FIRST], own)
+        values[plan.row] = builder.arith("mul", values[ROW_TILE], builder.constant(plan.rows))
+        return values
+
+    def _matrix(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> tuple[Value, Value]:
+        """An output up to where the rows of the owner end."""
+        plan, zero = self.plan, builder.constant(0)
+        spans = [(name, plan.found.extents[name]) for name in (plan.row, plan.column)]
+        view = matrix_view(builder, access, spans, {**values, plan.row: zero, plan.column: zero})
+        if view.transposed:
+            raise Unsupported("rows do not lie closest in its output")
+        stride = next(axis.stride for axis in access.axes if axis.index.coefficient(plan.column))
+        type_ = Memref(access.element, (plan.found.extents[plan.row], None), (1, stride))
+        slices = [Slice(0, plan.found.extents[plan.row]), Slice(0, values[END])]
+        return builder.subview(view.value, slices, type_), values[plan.column]
+
+
+# --- a few rows ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedVectors(VectorProduct):
+    """A product of a few rows, each with the matrix of its owner."""
+
+    owners: Key = ("", None)
+    loop: str = ""
+    count: int = 0
+
+
+def _write_vectors(
+    group: ProductGroup, owned: Owned, tensors: Tensors, real: Scalar, target: Target
+) -> TileKernel:
+    key = key_of(owned.matrices)
+    held = tensors[key]
+    # A matrix for each row, so that rows are no columns of one product: there need not be so many.
+    pretended = replace(held, shape=(max(owned.count, owned.rows), *held.shape[1:]))
+    batched = replace(group, product=owned.batched)
+    plan = find_vector_product(batched, {**tensors, key: pretended}, real, target, frozenset())
+    if plan.matrix_key != key or plan.outer not in ((), (owned.loop,)) or plan.columns:
+        raise Unsupported("rows of owners are not those of its vectors")
+    first, *others = plan.matrix.axes
+    matrix = replace(plan.matrix, axes=(replace(first, size=owned.count), *others))
+    matrix = _name_owner(matrix, held.lies.strides[0], owned.count, (owned.loop,))
+    fields = {name: getattr(plan, name) for name in VectorProduct.__dataclass_fields__}
+    owning = OwnedVectors(
+        **{**fields, "matrix": matrix}, owners=key_of(owned.owners), loop=owned.loop, count=owned.count
+    )
+    return OwnedVectorWriter(owning, tensors).write()
+
+
+@dataclass(slots=True)
+class OwnedVectorWriter(VectorWriter):
+    """The kernel of a product with a few rows while it is written."""
+
+    owners: Access | None = None
+
+    def add_scales(self) -> None:
+        """Owners are read with the rows."""
+        plan = self.owning
+        self.owners = self.parameters.add(plan.owners, owners_access(self.tensors[plan.owners], plan.loop))
+
+    @property
+    def owning(self) -> OwnedVectors:
+        """What is written."""
+        if not isinstance(self.plan, OwnedVectors):
+            raise Unsupported("nobody owns its rows")
+        return self.plan
+
+    def _places(self, builder: Builder, values: Mapping[str, Value]) -> list[dict[str, Value]]:
+        plan, row = self.owning, values.get(self.owning.loop, builder.constant(0))
+        if self.owners is None:
+            raise Unsupported("nobody owns its rows")
+        owner = load_owner(builder, self.owners, row, plan.count)
+        return VectorWriter._places(self, builder, {**values, plan.loop: row, OWNER: owner})
+
+    def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
+        """The kernel, which may find rows without an owner."""
+        return replace(VectorWriter.promise(self, kernel, sides), faults=True)
