@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from lamella.base.arena import aligned
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
@@ -42,10 +43,10 @@ from lamella.plan.tiling.program import (
     order,
     steps_of,
 )
-from lamella.plan.tiling.shape import Machine, StageShape, TileSizes
+from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, TileSizes
 from lamella.plan.tiling.slices import WeightSlice, slice_tasks, sliced_arrays
-from lamella.plan.tiling.split import LONG_ROW
-from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group
+from lamella.plan.tiling.split import LONG_ROW, split_of
+from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group, task_name
 from lamella.plan.tiling.stripes import with_stripes
 from lamella.plan.tiling.text import Writer
 from lamella.plan.timing import schedule_plan
@@ -114,7 +115,9 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     Raises Unsupported where a stage has no tile that fits, with the bytes it needs.
     """
     options = options or TilingOptions()
-    full = Machine(MachineModel(device), 1).l1
+    machine = Machine(MachineModel(device), 1)
+    _require_l2(plan, machine)
+    full = machine.l1
     # Rings through L2 have slots as large as those of L1: where L2 is too small for them, so are tiles.
     rooms = [full >> step for step in range(full.bit_length()) if step == 0 or full >> step >= LEAST_ROOM]
     fewer = replace(options, tactics=options.tactics[:2])
@@ -127,7 +130,6 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
             refusal = problem
             break
     for room in rooms:
-        machine = Machine(MachineModel(device), 1)
         machine.l1 = room
         try:
             sliced = slice_tasks(plan, group(plan, options.outputs, ALONE).weights, machine)
@@ -145,6 +147,21 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
             origins = tuple(sliced.origins[number] for number in found.origins)
             return replace(found, origins=origins, slices=sliced.weights)
     raise refusal
+
+
+def _require_l2(plan: Plan, machine: Machine) -> None:
+    """Refuse a kernel that cannot be divided and has more operands than L2 holds: no tiles of others make room."""
+    for task in plan.tasks():
+        if task.opcode != "compute" or split_of(task).units > 1:
+            continue
+        regions = [item for item in (*task.inputs, *task.outputs) if not item.buffer.imported]
+        sizes = {item.buffer.name: aligned(item.extent, ALIGN) for item in regions}
+        if sum(sizes.values()) > machine.l2:
+            held = ", ".join(f"{name} ({size} bytes)" for name, size in sizes.items())
+            raise ShortL2(
+                f"the plan needs {sum(sizes.values())} bytes of L2 at once; the device has {machine.l2}: "
+                f"{task_name(task)} needs {held}, for its kernel does not compute rows apart"
+            )
 
 
 LEAST_ROOM = 256
