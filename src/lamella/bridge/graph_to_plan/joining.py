@@ -1,10 +1,11 @@
-"""Norms and softmax put together again: from the formulas that the library composes them of to the operators.
+"""Operations as opcodes take them: norms and softmax put together again from the formulas that they are composed of.
 
     shift_rows(x, mean(x), 1 / sqrt(variance(x) + e), w, b) = layernorm(x, w, b)
     scale_both(x, 1 / sqrt(mean_square(x) + e), w)          = rmsnorm(x, w)
     mix(exp(s - max s), v) / sum(exp(s - max s))            = mix(softmax(s), v)
 
-A graph that other passes have taken apart has them in pieces; an opcode takes them whole.
+A graph that other passes have taken apart has them in pieces; an opcode takes them whole. The other way round, rows of
+a table by numbers that may count from its end are taken in two steps, for the opcode knows none below 0.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class _Joining:
                 "llm._shift_rows": self._layer_norm,
                 "llm._scale_both": self._rms_norm,
                 "llm._divide_rows": self._softmax,
+                "onnx.gather": self._gather,
             }
             join = joins.get(self._name(node))
             try:
@@ -110,6 +112,14 @@ class _Joining:
             return None
         weights = self._call("llm.softmax", (scores,), powers, {"dim": -1}, 1, "softmax")
         return [weights, replace(mix, inputs=(weights.outputs[0], mix.inputs[1]), outputs=node.outputs)]
+
+    def _gather(self, node: Operation) -> list[Operation] | None:
+        data, index = node.inputs
+        axis = dict(node.attributes)["axis"]
+        if not isinstance(data, Tensor) or not isinstance(axis, int):
+            return None
+        places = self._call("onnx._from_end", (index,), node, {"size": data.shape[axis]}, 1, "place")
+        return [places, self._call("layout.gather", (data, places.outputs[0]), node, {"axis": axis}, 1)]
 
     def _call(
         self,

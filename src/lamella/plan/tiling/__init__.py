@@ -22,7 +22,7 @@ from lamella.lang.nem.codecs import CODECS
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
-from lamella.lang.nem.resolved import Plan, Region
+from lamella.lang.nem.resolved import Plan, Region, Task
 from lamella.plan.operands import Codes
 from lamella.plan.tiling.choice import COLD_TACTICS, LATENCIES, TACTICS, Choice, Effort, Tactic
 from lamella.plan.tiling.emit import Generator
@@ -43,6 +43,7 @@ from lamella.plan.tiling.program import (
     order,
     steps_of,
 )
+from lamella.plan.tiling.search import least_bytes
 from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, TileSizes
 from lamella.plan.tiling.slices import WeightSlice, slice_tasks, sliced_arrays
 from lamella.plan.tiling.split import LONG_ROW, split_of
@@ -150,9 +151,9 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
 
 
 def _require_l2(plan: Plan, machine: Machine) -> None:
-    """Refuse a kernel that cannot be divided and has more operands than L2 holds: no tiles of others make room."""
+    """Refuse a kernel that has no tile in L1, and more operands than L2 holds: no tiles of others make room."""
     for task in plan.tasks():
-        if task.opcode != "compute" or split_of(task).units > 1:
+        if task.opcode != "compute" or _is_divided(task, machine):
             continue
         regions = [item for item in (*task.inputs, *task.outputs) if not item.buffer.imported]
         sizes = {item.buffer.name: aligned(item.extent, ALIGN) for item in regions}
@@ -160,8 +161,16 @@ def _require_l2(plan: Plan, machine: Machine) -> None:
             held = ", ".join(f"{name} ({size} bytes)" for name, size in sizes.items())
             raise ShortL2(
                 f"the plan needs {sum(sizes.values())} bytes of L2 at once; the device has {machine.l2}: "
-                f"{task_name(task)} needs {held}, for its kernel does not compute rows apart"
+                f"{task_name(task)} needs {held}, and L1 has no room for a tile of its kernel"
             )
+
+
+def _is_divided(task: Task, machine: Machine) -> bool:
+    """Whether a kernel computes rows apart, of which L1 holds one."""
+    split = split_of(task)
+    return (
+        split.units > 1 and least_bytes(StageShape(Stage(0, task_name(task), split), machine)) <= machine.l1
+    )
 
 
 LEAST_ROOM = 256

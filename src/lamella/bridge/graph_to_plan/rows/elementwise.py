@@ -168,8 +168,21 @@ def _hard_swish(call: RowCall) -> Value:
     return call.emit.elementwise("mul", [x, hard_sigmoid(call.emit, x)])
 
 
+def _prelu(call: RowCall) -> Value:
+    """max(x, 0) + slope·min(x, 0)."""
+    emit, x, slope = call.emit, call.emit.as_real(call.value(0)), call.value(1)
+    if not call.operation.operator.startswith("onnx."):
+        axis = call.integer("axis", 1) % len(x.shape)
+        shape = slope.shape if slope.count == 1 else (*slope.shape, *(1,) * (len(x.shape) - axis - 1))
+        slope = emit.reshape(slope, shape)
+    below = emit.elementwise("min", [x, emit.constant(0.0)])
+    return emit.elementwise("add", [emit.elementwise("relu", [x]), emit.elementwise("mul", [below, slope])])
+
+
 def _elu(call: RowCall) -> Value:
     """max(x, 0) + alpha·(exp(min(x, 0)) − 1)."""
+    if call.real("scale", 1.0) != 1.0 or call.real("input_scale", 1.0) != 1.0:
+        return _scaled_elu(call)
     emit, x = call.emit, call.emit.as_real(call.value(0))
     zero = emit.constant(0.0)
     powers = emit.elementwise("exp", [emit.elementwise("min", [x, zero])])
@@ -178,6 +191,17 @@ def _elu(call: RowCall) -> Value:
     if alpha != 1.0:
         below = emit.elementwise("mul", [below, emit.constant(alpha)])
     return emit.elementwise("add", [emit.elementwise("relu", [x]), below])
+
+
+def _scaled_elu(call: RowCall) -> Value:
+    """Scale·max(x, 0) + scale·alpha·(exp(input_scale·min(x, 0)) − 1), as torch has it for its relatives."""
+    emit, x = call.emit, call.emit.as_real(call.value(0))
+    scale, alpha, inner = call.real("scale", 1.0), call.real("alpha", 1.0), call.real("input_scale", 1.0)
+    below = emit.elementwise("min", [x, emit.constant(0.0)])
+    powers = emit.elementwise("exp", [emit.elementwise("mul", [below, emit.constant(inner)])])
+    curved = emit.elementwise("sub", [powers, emit.constant(1.0)])
+    parts = [(emit.elementwise("relu", [x]), scale), (curved, scale * alpha)]
+    return emit.elementwise("add", [emit.elementwise("mul", [item, emit.constant(by)]) for item, by in parts])
 
 
 def _softplus(call: RowCall) -> Value:
@@ -254,7 +278,8 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         **{"math.log2": _log2, "nn.relu": _relu, "aten.relu6": _relu6, "aten.leaky_relu": _leaky},
         **{"math.clamp": _clamp, "nn.gelu": _gelu, "aten.gelu": _gelu, "llm.gelu": _gelu},
         **{"aten.hardsigmoid": _hard_sigmoid, "aten.hardswish": _hard_swish, "onnx.hard_swish": _hard_swish},
-        **{"nn.elu": _elu, "nn.softplus": _softplus, "math.select": _select},
+        **{"nn.prelu": _prelu, "onnx.prelu": _prelu, "aten.prelu": _prelu},
+        **{"nn.elu": _elu, "aten.elu": _elu, "nn.softplus": _softplus, "math.select": _select},
         **{"llm.bias_add": _bias_add, "llm.add_kind": _add_kind, "llm.swiglu": _swiglu},
     }
 )

@@ -137,6 +137,14 @@ def _gather(call: RowCall) -> Value:
     return pick(call, data, index, call.integer("axis") % len(data.shape))
 
 
+def _flip(call: RowCall) -> Value:
+    value, rank = call.value(0), len(call.shape())
+    for axis in call.integers("dims"):
+        size = value.shape[axis % rank]
+        value = value if size == 1 else _strided(call, value, axis % rank, size - 1, -1)
+    return value
+
+
 def pick(call: RowCall, data: Value, index: Value, axis: int) -> Value:
     """Slices along an axis by their numbers; numbers that are known are cut out or re-laid at once."""
     if index.array is not None:
@@ -200,7 +208,12 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         ),
         **{"layout.transpose": _transpose, "layout.slice": _slice, "layout.split": _split},
         **{"layout.unstack": _unstack, "layout.concat": _concat, "layout.stack": _stack, "layout.pad": _pad},
-        **{"layout.gather": _gather, "layout.tile": _tile, "layout.broadcast": _broadcast},
+        **{
+            "layout.gather": _gather,
+            "aten.flip": _flip,
+            "layout.tile": _tile,
+            "layout.broadcast": _broadcast,
+        },
         **{"layout.uniform": _uniform, "aten.embedding": _embedding(0, 1), "llm.embedding": _embedding(1, 0)},
         **{"llm._take_heads": _take_heads, "llm._first_rows": _first_rows},
     }
