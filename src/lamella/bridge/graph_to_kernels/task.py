@@ -53,6 +53,10 @@ FAULT_KEY: Key = (".fault", None)
 """Where a kernel says that a step has no value: the run ends where it is not 0."""
 
 
+class ReadsNothing(Unsupported):
+    """An operation of which only the shapes of its operands matter."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskKernel:
     """A kernel for one task: the tensors of the graph that are its inputs and outputs, in the order of its memrefs.
@@ -87,7 +91,7 @@ def operation_to_task(
     inputs = [key for key in names if key in used and key not in outputs]
     numbers = {key: known[names[key]] for key in inputs if known and names[key] in known}
     if len(inputs) == len(numbers):
-        raise Unsupported("it reads nothing: its value is a constant")
+        raise ReadsNothing("it reads nothing: its value is a constant")
     scratch = [key for key, item in used.items() if item.is_temporary and find_in("nem", item.element)]
     function = _join(name, calls, functions, [used[key] for key in (*inputs, *outputs, *scratch)], outputs)
     function = _insert(function, {place: numbers[key] for place, key in enumerate(inputs) if key in numbers})

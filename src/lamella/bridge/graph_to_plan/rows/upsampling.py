@@ -1,4 +1,4 @@
-"""Transposed convolutions and resampling as products of the NMU."""
+"""Transposed convolutions, and what makes images larger or smaller along an axis, as products of the NMU."""
 
 from __future__ import annotations
 
@@ -188,6 +188,17 @@ def resampled(call: RowCall, x: Value, axis: int, places: Array, weights: Array)
     return transposed(product, back)
 
 
+def _uneven_means(call: RowCall) -> Value:
+    """Means of windows of sizes as equal as can be: a pool to a size that does not divide the image."""
+    x, size = call.value(0), call.integer("size")
+    axis = call.integer("dim") % len(x.shape)
+    extent, numbers = x.shape[axis], np.arange(size)
+    first, last = numbers * extent // size, -(-(numbers + 1) * extent // size)
+    places = first + np.arange((last - first).max())[:, None]
+    weights = (places < last) / (last - first)
+    return resampled(call, x, axis, places.clip(0, extent - 1), weights)
+
+
 def _resize(method: Callable[[RowCall, int, int], tuple[Array, Array]]) -> Row:
     """A resize axis by axis, each of which has its places and weights."""
 
@@ -236,7 +247,8 @@ def _linear(call: RowCall, extent: int, size: int) -> tuple[Array, Array]:
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
         **{"nn.deconv": _deconv, "onnx.conv_transpose": _deconv, "onnx.resample": _resample},
+        "aten._uneven_means": _uneven_means,
         **{"image.nearest_resize": _resize(_nearest), "image.linear_resize": _resize(_linear)},
     }
 )
-"""The rows of what makes images larger."""
+"""The rows of what changes the size of images."""

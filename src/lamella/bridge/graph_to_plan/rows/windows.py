@@ -106,6 +106,14 @@ def _reduce(opcode: str) -> Row:
     return row
 
 
+def _least(call: RowCall) -> Value:
+    """The minimum as the largest of what is turned around."""
+    emit, value = call.emit, call.emit.as_real(call.value(0))
+    axes = call.integers("axes") or tuple(range(len(value.shape)))
+    found = emit.pool_axis("maxpool", emit.elementwise("neg", [value]), axes)
+    return emit.reshape(emit.elementwise("neg", [found]), call.shape())
+
+
 def _sum(call: RowCall) -> Value:
     """Rows of the summed axes times a column of ones, whose sums are f32."""
     emit, value = call.emit, call.emit.as_real(call.value(0))
@@ -196,6 +204,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
     {
         **{"nn.max_pool": _pool("maxpool"), "nn.avg_pool": _pool("avgpool"), "nn.sum_pool": _sum_pool},
         **{"math.max_reduce": _reduce("maxpool"), "math.mean_reduce": _reduce("avgpool")},
+        "math.min_reduce": _least,
         **{"math.sum_reduce": _sum, "nn.softmax": _softmax("axes"), "aten.softmax": _softmax("dim")},
         "aten.safe_softmax": _safe_softmax,
         **{"llm.softmax": _softmax("dim"), "aten.log_softmax": _softmax("dim", "log_softmax")},
