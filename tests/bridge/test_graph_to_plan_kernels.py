@@ -11,7 +11,7 @@ import pytest
 
 from lamella.backend.reference import compile_model
 from lamella.base.diagnostic import LamellaError
-from lamella.base.dtype import F32
+from lamella.base.dtype import F16, F32
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.pipeline.nem.lowering import from_graph, simulated, tolerance_of
@@ -89,9 +89,9 @@ def test_what_sums_up_all_rows_works_where_it_lies_and_says_so(tmp_path: Path) -
 def test_scratch_of_a_kernel_stays_on_the_chip(tmp_path: Path) -> None:
     """Sums of two transposed convolutions whose filters the run tells, in f32: nobody reads them, and L2 holds one."""
     drawing = Drawing(0)
-    x = drawing.builder.input("x", F32, (1, 4, 20, 20))
+    x = drawing.builder.input("x", F16, (1, 4, 20, 20))
     for number in range(2):
-        filters = drawing.builder.input(f"w{number}", F32, (4, 4, 3, 3))
+        filters = drawing.builder.input(f"w{number}", F16, (4, 4, 3, 3))
         x = drawing.call("nn.deconv", x, filters, None, padding=[1, 1, 1, 1])
     model = drawing.finish(x)
     lowered = assert_close(model, str(target(0, 1024, tmp_path / "small.nem")), tiled=True)
