@@ -24,26 +24,31 @@ DENSE = 128
 class _Phases:
     """One axis of a transposed convolution of stride s: s convolutions, whose results lie in turn beside each other.
 
-    Tap j of the filter reaches place s·i + d·j − p from input i. That is place r of the s at q, where s·k + r = d·j − p
-    and q = i + k: so the convolution of phase r has j as its tap k.
+    Tap j of the filter reaches place s·i + d·j − p from input i. Counted from `begin` places before the first result,
+    that is place r of the s at q, where s·k + r = d·j − p + begin and q = i + k: so the convolution of phase r has j as
+    its tap k.
     """
 
     stride: int
     taps: tuple[tuple[int, int], ...]
     """For each tap of the filter its phase and its tap there."""
+    begin: int
     size: int
     extent: int
 
     @staticmethod
     def of(extent: int, taps: int, stride: int, dilation: int, padding: int, size: int) -> _Phases:
-        """The phases of an axis of so many inputs and results."""
-        found = (divmod(dilation * tap - padding, stride) for tap in range(taps))
-        return _Phases(stride, tuple((phase, tap) for tap, phase in found), size, extent)
+        """The phases of an axis of so many inputs and results, counted such that they have the fewest taps."""
+        ways = []
+        for begin in {0: None, padding % stride: None}:
+            found = [divmod(dilation * tap - padding + begin, stride) for tap in range(taps)]
+            ways.append(_Phases(stride, tuple((phase, tap) for tap, phase in found), begin, size, extent))
+        return min(ways, key=lambda item: item.most - item.least)
 
     @property
     def count(self) -> int:
-        """Results of a phase; those of the last place may be more than there are."""
-        return -(-self.size // self.stride)
+        """Results of a phase; those of the first and the last place may be more than there are."""
+        return -(-(self.begin + self.size) // self.stride)
 
     @property
     def least(self) -> int:
@@ -159,7 +164,7 @@ def _interleaved(emit: Emitter, found: Value, groups: int, rows: _Phases, column
         found = transposed(emit.reshape(turned, whole), (0, 3, 1, 2))
     for axis, item in ((2, rows), (3, columns)):
         if found.shape[axis] != item.size:
-            found = emit.slice(found, axis, 0, item.size)
+            found = emit.slice(found, axis, item.begin, item.size)
     return found
 
 
