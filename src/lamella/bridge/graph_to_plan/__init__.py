@@ -527,7 +527,8 @@ def comment_of(operation: Operation) -> str:
     links = () if operation.origin is None else operation.origin.chain()
     # What the library says of its own operators is not where a reader looks.
     spans = (link.span for link in links if link.span is not None)
-    span = next((item for item in spans if not item.source.name.startswith(LIBRARY)), None)
+    hidden = (LIBRARY, NOWHERE.source.name)
+    span = next((item for item in spans if not item.source.name.startswith(hidden)), None)
     place = "" if span is None else f"{PurePath(span.source.name).name}:{span.line} "
     return printable(f"{place}{operation.operator} ({name})")
 
