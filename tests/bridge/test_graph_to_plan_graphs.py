@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from lamella.base.dtype import F32, I16
+from lamella.base.dtype import F32, I16, I64
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from tests.support.plan.selection import Drawing, assert_close, assert_equal
@@ -240,3 +240,20 @@ def test_real(seed: int) -> None:
     """A drawn network of real numbers, also tiled."""
     found = assert_close(RealNetwork(seed).model(), DEVICES[seed % 2], tiled=True)
     assert not found.selection.kernels
+
+
+def test_an_addend_for_columns_that_a_product_has_not() -> None:
+    """Sums along an axis are a product with one column, of which the addend knows nothing."""
+    drawing = Drawing(0)
+    x = drawing.builder.input("x", F32, (2, 3, 5))
+    sums = drawing.call("math.sum_reduce", x, axes=[2], squeeze=True)
+    assert_close(drawing.finish(drawing.call("math.add", sums, drawing.real(3))))
+
+
+def test_rows_of_a_table_by_numbers_that_count_from_its_end() -> None:
+    """Only the numbers go through a kernel; the table is read by the opcode, row by row."""
+    drawing = Drawing(0)
+    ids = drawing.builder.input("ids", I64, (4,))
+    rows = drawing.call("onnx.gather", drawing.real(5, 3), ids, axis=0)
+    found = assert_close(drawing.finish(rows), inputs={"ids": np.array([-1, 0, -5, 2])}, tiled=True)
+    assert [item.opcodes for item in found.selection.report] == [("compute",), ("gather",)]

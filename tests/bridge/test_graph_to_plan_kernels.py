@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from lamella.backend.reference import compile_model
-from lamella.base.dtype import F32
+from lamella.base.diagnostic import LamellaError
+from lamella.base.dtype import F16, F32
 from lamella.graph.model import Model
-from lamella.pipeline.nem.lowering import from_graph, tolerance_of
+from lamella.graph.nodes import Tensor
+from lamella.pipeline.nem.lowering import from_graph, simulated, tolerance_of
 from lamella.pipeline.nem.stages import executable
 from lamella.pipeline.options import Options
 from tests.support.plan.drawn import device
-from tests.support.plan.selection import Drawing
+from tests.support.plan.selection import Drawing, assert_close
 
 ELEMENTS = ("math.sin", "math.cos")
 IN_PLACE = "in place, too large for L1"
@@ -82,3 +84,45 @@ def test_what_sums_up_all_rows_works_where_it_lies_and_says_so(tmp_path: Path) -
     path = target(0, 8192, tmp_path / "small.nem")
     lowered = from_graph(model, path, Options(device=str(path), seed=0))
     assert f"{IN_PLACE}: its kernel does not compute rows apart" in lowered.stages[-1].program.source.text
+
+
+def test_scratch_of_a_kernel_stays_on_the_chip(tmp_path: Path) -> None:
+    """Sums of two transposed convolutions whose filters the run tells, in f32: nobody reads them, and L2 holds one."""
+    drawing = Drawing(0)
+    x = drawing.builder.input("x", F16, (1, 4, 20, 20))
+    for number in range(2):
+        filters = drawing.builder.input(f"w{number}", F16, (4, 4, 3, 3))
+        x = drawing.call("nn.deconv", x, filters, None, padding=[1, 1, 1, 1])
+    model = drawing.finish(x)
+    lowered = assert_close(model, str(target(0, 1024, tmp_path / "small.nem")), tiled=True)
+    report = simulated(lowered)
+    assert report is not None
+    assert report.network is not None
+    assert report.moved("DDR") == 2 * (2 * 1600 + 2 * 144) == report.network.compulsory
+    assert report.cycles >= report.network.largest.cycles
+
+
+def test_a_kernel_that_l2_cannot_hold_is_refused_at_once(tmp_path: Path) -> None:
+    drawing = Drawing(0)
+    x = drawing.builder.input("x", F32, (200, 40))
+    model = drawing.finish(drawing.call("math.cumsum", x, axis=0))
+    path = target(0, 1024, tmp_path / "small.nem")
+    with pytest.raises(LamellaError) as caught:
+        from_graph(model, path, Options(device=str(path), seed=0))
+    (finding,) = caught.value.findings
+    assert finding.code == "NEM201"
+    words = r"needs 64000 bytes of L2 at once; the device has 16384: do_\S+ needs \S+ \(32000 bytes\), .* its kernel"
+    assert re.search(words, finding.message)
+    assert "math.cumsum" in str(finding.origins)
+
+
+def test_what_only_shapes_decide_is_known_before_the_run() -> None:
+    """Where top-k begins, nothing but the extents of its operand tell."""
+    drawing = Drawing(0)
+    x = drawing.builder.input("x", F32, (2, 9))
+    values, places = drawing.call_all("aten.topk", x, k=3, dim=1, largest=True)
+    assert isinstance(values, Tensor)
+    assert isinstance(places, Tensor)
+    # Numbers that f16 holds, no two of them the same.
+    numbers = np.random.default_rng(0).permutation(18).reshape(2, 9).astype(np.float32)
+    assert_close(drawing.finish(values, places), inputs={"x": numbers})

@@ -115,6 +115,12 @@ def heads(drawing: Drawing, x: Tensor) -> Tensor:
     return drawing.call("llm._take_heads", x, first=1, count=2)
 
 
+def resample(drawing: Drawing, x: Tensor) -> Tensor:
+    """Sums of two rows of an image each."""
+    places = drawing.weight(drawing.random.integers(0, 4, (2, 5)))
+    return drawing.call("onnx.resample", x, places, drawing.real(2, 5), axis=2)
+
+
 ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
     **{
         name: ((2, 3, 4), call(name))
@@ -139,6 +145,13 @@ ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
     **{name: ((3, 4), call(name)) for name in ("aten.hardswish", "onnx.hard_swish")},
     "llm.gelu": ((3, 4), call("llm.gelu", approximate=True)),
     **{name: ((3, 4), call(name)) for name in ("nn.elu", "nn.softplus")},
+    "aten.elu": ((3, 4), call("aten.elu", alpha=1.5, scale=1.1, input_scale=0.7)),
+    **{name: ((3, 4), call(name)) for name in ("nn.selu", "aten.mish", "aten.log_sigmoid", "aten.hardtanh")},
+    "aten.celu": ((3, 4), call("aten.celu", alpha=1.4)),
+    "aten.softplus": ((3, 4), call("aten.softplus", beta=2.0)),
+    "nn.prelu": ((2, 4, 3), call("nn.prelu", (4,))),
+    "onnx.prelu": ((2, 4, 3), call("onnx.prelu", (4, 1))),
+    "aten.prelu": ((2, 4, 3, 3), call("aten.prelu", (4,))),
     "llm.bias_add": ((3, 4), call("llm.bias_add", (4,))),
     "llm.add_kind": ((2, 3, 4), call("llm.add_kind", (2, 4), None)),
     "llm.swiglu": ((3, 4), call("llm.swiglu", (3, 4))),
@@ -150,9 +163,22 @@ ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
         (2, 4, 7, 6),
         call("nn.conv", (6, 2, 3, 3), (6,), stride=[2, 1], padding=[1, 1, 1, 1], groups=2),
     ),
+    "nn.deconv": (
+        (2, 4, 5, 6),
+        call("nn.deconv", (4, 3, 3, 4), (6,), stride=[2, 3], padding=[1, 2, 1, 2], groups=2, dilation=[2, 1]),
+    ),
+    "onnx.conv_transpose": (
+        (1, 4, 9),
+        call("onnx.conv_transpose", (4, 3, 4), (3,), stride=[2], dilation=[1], padding=[1], size=[19]),
+    ),
+    "onnx.resample": ((1, 2, 4, 3), resample),
+    "image.nearest_resize": ((1, 2, 4, 3), call("image.nearest_resize", axes=[2, 3], size=[8, 5])),
+    "image.linear_resize": ((1, 2, 4, 9), call("image.linear_resize", axes=[2, 3], size=[7, 5])),
+    "nn.sum_pool": ((1, 3, 7, 6), call("nn.sum_pool", size=[3, 2], stride=[2, 1], padding=[1, 0, 1, 1])),
     "nn.max_pool": ((1, 3, 7, 6), call("nn.max_pool", size=[3, 2], stride=[2, 2], padding=[1, 0, 1, 0])),
     "nn.avg_pool": ((1, 3, 7, 6), call("nn.avg_pool", size=[3, 3], stride=[2, 2], padding=[1, 1, 1, 1])),
     "math.max_reduce": ((2, 3, 4), call("math.max_reduce", axes=[1])),
+    "math.min_reduce": ((2, 3, 4), call("math.min_reduce", axes=[0, 2])),
     "math.mean_reduce": ((2, 3, 4), call("math.mean_reduce", axes=[0, 2], squeeze=True)),
     "math.sum_reduce": ((2, 3, 4), call("math.sum_reduce", axes=[1])),
     "nn.softmax": ((2, 3, 4), call("nn.softmax", axes=[1])),
@@ -175,6 +201,12 @@ ROWS: Mapping[str, tuple[tuple[int, ...], Case]] = {
     "layout.stack": ((2, 3), pack("layout.stack", axis=1)),
     "layout.pad": ((2, 3), call("layout.pad", padding=[1, 0, 0, 2], method="REFLECT")),
     "layout.gather": ((5, 3), ids(lambda d, i: d.call("layout.gather", d.real(5, 3), i, axis=0))),
+    "aten._uneven_means": ((1, 2, 7, 5), call("aten._uneven_means", dim=-2, size=3)),
+    "aten.slice": ((2, 7, 4), call("aten.slice", dim=1, start=-6, end=-1, step=2)),
+    "aten.expand": ((3, 1), call("aten.expand", size=[2, -1, 4])),
+    "aten.roll": ((3, 4), call("aten.roll", shifts=[1, -2], dims=[0, -1])),
+    "aten.repeat_interleave": ((2, 3), call("aten.repeat_interleave", repeats=3, dim=0)),
+    "aten.flip": ((2, 3, 4), call("aten.flip", dims=[0, -1])),
     "layout.tile": ((2, 3), call("layout.tile", axes=[1], repeats=[2])),
     "layout.broadcast": ((2, 1), call("layout.broadcast", axes=[1], shape=[3])),
     "layout.uniform": (

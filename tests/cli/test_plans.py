@@ -214,6 +214,9 @@ def test_fit(folder: Path, tmp_path: Path) -> None:
     found = json.loads(call(*words, "npm_lite").output)
     assert found["fits"] is True
     assert [item["level"] for item in found["memories"]] == ["DDR", "L2", "L1"]
+    far, _, near = found["memories"]
+    assert int(far["reason"].split()[-1].replace(",", "")) <= far["needed"]
+    assert int(near["reason"].split()[-1].replace(",", "")) <= near["needed"] < near["available"]
     device = tmp_path / "tiny.nem"
     device.write_text(TINY, encoding="utf-8")
     result = call(*words, device)

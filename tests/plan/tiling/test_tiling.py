@@ -346,6 +346,28 @@ cast.async in turned out y deps=[one]
     same_bytes(plan, tiled, result)
 
 
+def test_rows_of_two_images_are_no_tile_of_one() -> None:
+    """What reads the rows of a convolution may take those of all images at once; the convolution cannot."""
+    net = Selected()
+    y = net.conv(net.tensor("f16", (2, 5, 6, 4), name="x"), 8)
+    net.task("transpose", [y], net.tensor("f16", (2, 5, 8, 6)), "perm=[0, 1, 3, 2]")
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result)
+
+
+@pytest.mark.parametrize("count", [16, 17, 70])
+def test_a_task_may_have_many_operands(count: int) -> None:
+    """The steps of a recurrent layer put together, by their first axis and by another."""
+    net = Selected()
+    parts = [net.tensor("f16", (3, 4), name=f"x{number}") for number in range(count)]
+    net.task("concat", parts, net.tensor("f16", (3, 4 * count)), "axis=1")
+    net.task("concat", parts, net.tensor("f16", (3 * count, 4)), "axis=0")
+    plan = net.plan()
+    tiled, result, _ = tiled_plan(plan)
+    same_bytes(plan, tiled, result)
+
+
 def test_channels_that_lie_apart_are_not_read_in_another_order() -> None:
     """As many columns as channels: what a transposed view ends in are not the channels that one engine keeps apart."""
     text = """device "npm_lite.nem"

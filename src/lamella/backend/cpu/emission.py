@@ -42,6 +42,7 @@ from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import (
     enter_thread,
     fetch_matrix,
+    fetch_slots,
     find_early,
     let_next_start,
     wait_before,
@@ -550,6 +551,7 @@ def _emit_thread(
     _load_parameters(context, function)
     if context.early:
         let_next_start(context)
+        fetch_slots(context)
         if plan is None:
             fetch_matrix(context, function)
             context.waits = find_early(function)

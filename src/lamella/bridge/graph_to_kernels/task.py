@@ -15,7 +15,14 @@ from lamella.graph.nodes import Operation, tensors
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.nodes import KernelCall, KernelOperand, find_temporaries
 from lamella.kernels.passes.fold_constants import fold_function
-from lamella.kernels.rewrite import copy_region, make_names_unique, rewrite, walk, with_statements
+from lamella.kernels.rewrite import (
+    copy_region,
+    make_names_unique,
+    rewrite,
+    used_values,
+    walk,
+    with_statements,
+)
 from lamella.lang.tensor import check
 from lamella.lang.tensor.nodes import (
     Alloca,
@@ -44,6 +51,10 @@ WIDE, NARROW = "i64", "i32"
 """Integers of the graph, and what a plan holds of them."""
 FAULT_KEY: Key = (".fault", None)
 """Where a kernel says that a step has no value: the run ends where it is not 0."""
+
+
+class ReadsNothing(Unsupported):
+    """An operation of which only the shapes of its operands matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +91,30 @@ def operation_to_task(
     inputs = [key for key in names if key in used and key not in outputs]
     numbers = {key: known[names[key]] for key in inputs if known and names[key] in known}
     if len(inputs) == len(numbers):
-        raise Unsupported("it reads nothing: its value is a constant")
+        raise ReadsNothing("it reads nothing: its value is a constant")
     scratch = [key for key, item in used.items() if item.is_temporary and find_in("nem", item.element)]
     function = _join(name, calls, functions, [used[key] for key in (*inputs, *outputs, *scratch)], outputs)
     function = _insert(function, {place: numbers[key] for place, key in enumerate(inputs) if key in numbers})
+    function, scratch = _without_idle(fold_function(function), scratch)
     return TaskKernel(
-        _checked(fold_function(function)),
+        _checked(function),
         tuple(names[key] for key in inputs if key not in numbers),
         tuple(names[key] for key in outputs),
         tuple(used[key] for key in scratch),
     )
+
+
+def _without_idle(function: Function, scratch: Sequence[Key]) -> tuple[Function, list[Key]]:
+    """The function without scratch operands that it does not touch: known indices have no fault to tell."""
+    touched = {value.name for item in walk(function.body) for value in used_values(item.instruction)}
+    count = len(function.parameters) - len(scratch)
+    kept = [
+        (parameter, key)
+        for parameter, key in zip(function.parameters[count:], scratch, strict=True)
+        if parameter.value.name in touched
+    ]
+    parameters = (*function.parameters[:count], *(parameter for parameter, _ in kept))
+    return replace(function, parameters=parameters), [key for _, key in kept]
 
 
 def _refuse(operand: KernelOperand, names: Mapping[Key, str]) -> None:

@@ -22,6 +22,7 @@ from lamella.base.origin import Origin, with_origin
 from lamella.base.quant import Quant
 from lamella.base.shape import element_count
 from lamella.base.source import NOWHERE, Span
+from lamella.bridge.graph_to_kernels.task import ReadsNothing
 from lamella.bridge.graph_to_plan.assembly import (
     Assembly,
     TaskRecord,
@@ -342,9 +343,14 @@ class _Selection:
         return fixed and "random" not in self.model.library.traits(operation.operator)
 
     def _compute(self, operation: Operation) -> None:
-        """The results of an operation that no input changes, computed by the backend that is given."""
+        """The results of an operation that no input changes, computed by the backend that is given.
+
+        What the run tells may still be an operand, of which the shape matters alone.
+        """
         given = {
             item.name: _as_given(self.values[item.name], item)
+            if self.values[item.name].is_known
+            else np.zeros(static(item), numpy_dtype(item.element))
             for argument in operation.inputs
             for item in tensors(argument)
         }
@@ -413,6 +419,10 @@ class _Selection:
         mark = assembly.mark()
         try:
             made = self.vpu.run(operation, lambda tensor: self._found(tensor))
+        except ReadsNothing:
+            assembly.forget(mark)
+            self._compute(operation)
+            return ""
         except (Unsupported, Fault) as problem:
             assembly.forget(mark)
             return f"{reason}; and no kernel does: {problem}"
@@ -517,7 +527,8 @@ def comment_of(operation: Operation) -> str:
     links = () if operation.origin is None else operation.origin.chain()
     # What the library says of its own operators is not where a reader looks.
     spans = (link.span for link in links if link.span is not None)
-    span = next((item for item in spans if not item.source.name.startswith(LIBRARY)), None)
+    hidden = (LIBRARY, NOWHERE.source.name)
+    span = next((item for item in spans if not item.source.name.startswith(hidden)), None)
     place = "" if span is None else f"{PurePath(span.source.name).name}:{span.line} "
     return printable(f"{place}{operation.operator} ({name})")
 

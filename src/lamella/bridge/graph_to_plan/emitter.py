@@ -497,7 +497,8 @@ class Emitter:
         small = compact(spread)
         last = [axis for axis, size in enumerate(small.shape) if size != 1]
         lead = len(spread.shape) - len(shape)
-        if not last or (len(last) == 1 and last[0] == len(spread.shape) - 1):
+        columns = spread.shape[-1:] == shape[-1:]
+        if not last or (len(last) == 1 and last[0] == len(spread.shape) - 1 and columns):
             return self.reshape(small, (small.count,))
         if lead != 0 or spread.shape != shape:
             return None

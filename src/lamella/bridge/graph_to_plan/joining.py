@@ -1,10 +1,12 @@
-"""Norms and softmax put together again: from the formulas that the library composes them of to the operators.
+"""Operations as opcodes take them: norms and softmax put together again from the formulas that they are composed of.
 
     shift_rows(x, mean(x), 1 / sqrt(variance(x) + e), w, b) = layernorm(x, w, b)
     scale_both(x, 1 / sqrt(mean_square(x) + e), w)          = rmsnorm(x, w)
     mix(exp(s - max s), v) / sum(exp(s - max s))            = mix(softmax(s), v)
+    x < 0 ? x · a : x                                       = prelu(x, a)
 
-A graph that other passes have taken apart has them in pieces; an opcode takes them whole.
+A graph that other passes have taken apart has them in pieces; an opcode takes them whole. The other way round, rows of
+a table by numbers that may count from its end are taken in two steps, for the opcode knows none below 0.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class _Joining:
     def __init__(self, model: Model) -> None:
         self.library = model.library
         self.makers: Mapping[str, Node] = producers(model.graph)
+        self.numbers = {item.tensor.name: item.value for item in model.graph.constants}
         self._known: dict[str, str] = {}
 
     def joined(self, node: Node) -> Iterator[Node]:
@@ -58,6 +61,8 @@ class _Joining:
                 "llm._shift_rows": self._layer_norm,
                 "llm._scale_both": self._rms_norm,
                 "llm._divide_rows": self._softmax,
+                "onnx.gather": self._gather,
+                "math.select": self._prelu,
             }
             join = joins.get(self._name(node))
             try:
@@ -110,6 +115,24 @@ class _Joining:
             return None
         weights = self._call("llm.softmax", (scores,), powers, {"dim": -1}, 1, "softmax")
         return [weights, replace(mix, inputs=(weights.outputs[0], mix.inputs[1]), outputs=node.outputs)]
+
+    def _prelu(self, node: Operation) -> list[Operation] | None:
+        below, bent = self._made(node.inputs[0], "math.lt"), self._made(node.inputs[1], "math.mul")
+        x = node.inputs[2]
+        if below is None or bent is None or below.inputs[0] != x or bent.inputs[0] != x:
+            return None
+        zero = below.inputs[1]
+        if not isinstance(zero, Tensor) or self.numbers.get(zero.name) != 0:
+            return None
+        return [self._call("onnx.prelu", (x, bent.inputs[1]), node, {}, 1)]
+
+    def _gather(self, node: Operation) -> list[Operation] | None:
+        data, index = node.inputs
+        axis = dict(node.attributes)["axis"]
+        if not isinstance(data, Tensor) or not isinstance(axis, int):
+            return None
+        places = self._call("onnx._from_end", (index,), node, {"size": data.shape[axis]}, 1, "place")
+        return [places, self._call("layout.gather", (data, places.outputs[0]), node, {"axis": axis}, 1)]
 
     def _call(
         self,

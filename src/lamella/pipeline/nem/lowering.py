@@ -314,8 +314,9 @@ def _tile(chosen: PlanStage, device: ResolvedDevice, options: Options) -> tuple[
         limits = TilingOptions(outputs=kept, tactics=tactics, arrays=known, effort=1000 * options.effort)
         tiled = tile(plan, device, limits)
     except Unsupported as problem:
-        words = str(problem).split()
-        place = next((task for task in plan.tasks() if task_name(task) in words), None)
+        words = set(str(problem).split())
+        names = ((task, task_name(task)) for task in plan.tasks())
+        place = next((task for task, name in names if {name, name.removeprefix("do_")} & words), None)
         span = NOWHERE if place is None else place.span
         raise LamellaError([_from_model(NOT_TILED.at(span, device=device.name, reason=problem))]) from None
     buffers = {item.name.id for item in tiled.document.statements if isinstance(item, Buffer)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError, printable
@@ -14,7 +15,7 @@ from lamella.base.liveness import live_ranges
 from lamella.bridge.graph_to_plan.rules import NOT_TILED
 from lamella.graph.model import Model
 from lamella.lang.nem.device import ResolvedTopology
-from lamella.lang.nem.resolved import Plan
+from lamella.lang.nem.resolved import Buffer, Plan
 from lamella.pipeline.nem.lowering import SELECT, LoweredPlan, from_graph
 from lamella.pipeline.nem.program import plan_of
 from lamella.pipeline.options import Options
@@ -123,21 +124,26 @@ def fit(model: Model, options: Options) -> FitReport:
 def _needs(found: LoweredPlan, selected: Plan, topology: ResolvedTopology) -> Iterator[MemoryNeed]:
     """The needs of a plan that exists."""
     totals: Counter[str] = Counter()
-    for buffer in plan_of(found.final.program).buffers:
+    buffers = plan_of(found.final.program).buffers
+    for buffer in buffers:
         totals[buffer.level] += buffer.size
-    yield MemoryNeed("DDR", totals["DDR"], None, _largest(selected))
+    far = {item.name for item in buffers if item.level == "DDR"}
+    there = [item for item in selected.buffers if item.imported or item.name in far]
+    yield MemoryNeed("DDR", totals["DDR"], None, _largest(there))
     yield MemoryNeed("L2", totals["L2"], topology.l2_size_bytes, _crowded(selected))
     stages = () if found.tiled is None else found.tiled.stages
     tiles = max(stages, key=lambda item: item.l1_bytes, default=None)
     layer = "" if tiles is None else f"{_layer(selected, tiles.name)} takes {tiles.l1_bytes:,}"
-    yield MemoryNeed(
-        "L1", max((totals[name] for name in totals if "L1" in name), default=0), topology.l1_size_bytes, layer
-    )
+    # Stages that follow each other lie at both ends of L1: the weights of one come while the other computes.
+    declared = max((totals[name] for name in totals if "L1" in name), default=0)
+    sizes = [0, *(item.l1_bytes for item in stages)]
+    together = max((sum(pair) for pair in pairwise(sizes)), default=0)
+    yield MemoryNeed("L1", min(declared, together), topology.l1_size_bytes, layer)
 
 
 def _short(selected: Plan, topology: ResolvedTopology, problem: str) -> Iterator[MemoryNeed]:
     """The needs of a plan that there is not: what the smallest tile of a layer takes is in the sentence."""
-    yield MemoryNeed("DDR", sum(item.size for item in selected.buffers), None, _largest(selected))
+    yield MemoryNeed("DDR", sum(item.size for item in selected.buffers), None, _largest(selected.buffers))
     told = TOLD.search(problem)
     if told is not None:
         level, layer = told["level"], _layer(selected, told["layer"] or "")
@@ -150,8 +156,8 @@ TOLD = re.compile(r"(?:(?P<layer>\w+) |the plan )needs (?P<bytes>\d+) bytes of (
 """How tiling says what does not fit."""
 
 
-def _largest(plan: Plan) -> str:
-    found = max(plan.buffers, key=lambda item: item.size)
+def _largest(buffers: Iterable[Buffer]) -> str:
+    found = max(buffers, key=lambda item: item.size)
     return f"the largest is {found.name} with {found.size:,}"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from lamella.base.arena import aligned
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
@@ -21,7 +22,7 @@ from lamella.lang.nem.codecs import CODECS
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.nodes import Document, Integer, Name
 from lamella.lang.nem.parse import parse
-from lamella.lang.nem.resolved import Plan, Region
+from lamella.lang.nem.resolved import Plan, Region, Task
 from lamella.plan.operands import Codes
 from lamella.plan.tiling.choice import COLD_TACTICS, LATENCIES, TACTICS, Choice, Effort, Tactic
 from lamella.plan.tiling.emit import Generator
@@ -42,10 +43,11 @@ from lamella.plan.tiling.program import (
     order,
     steps_of,
 )
-from lamella.plan.tiling.shape import Machine, StageShape, TileSizes
+from lamella.plan.tiling.search import least_bytes
+from lamella.plan.tiling.shape import ALIGN, Machine, StageShape, TileSizes
 from lamella.plan.tiling.slices import WeightSlice, slice_tasks, sliced_arrays
-from lamella.plan.tiling.split import LONG_ROW
-from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group
+from lamella.plan.tiling.split import LONG_ROW, split_of
+from lamella.plan.tiling.stages import ALONE, LONG, SHORT, Network, Stage, group, task_name
 from lamella.plan.tiling.stripes import with_stripes
 from lamella.plan.tiling.text import Writer
 from lamella.plan.timing import schedule_plan
@@ -114,7 +116,9 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
     Raises Unsupported where a stage has no tile that fits, with the bytes it needs.
     """
     options = options or TilingOptions()
-    full = Machine(MachineModel(device), 1).l1
+    machine = Machine(MachineModel(device), 1)
+    _require_l2(plan, machine)
+    full = machine.l1
     # Rings through L2 have slots as large as those of L1: where L2 is too small for them, so are tiles.
     rooms = [full >> step for step in range(full.bit_length()) if step == 0 or full >> step >= LEAST_ROOM]
     fewer = replace(options, tactics=options.tactics[:2])
@@ -127,7 +131,6 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
             refusal = problem
             break
     for room in rooms:
-        machine = Machine(MachineModel(device), 1)
         machine.l1 = room
         try:
             sliced = slice_tasks(plan, group(plan, options.outputs, ALONE).weights, machine)
@@ -145,6 +148,29 @@ def tile(plan: Plan, device: ResolvedDevice, options: TilingOptions | None = Non
             origins = tuple(sliced.origins[number] for number in found.origins)
             return replace(found, origins=origins, slices=sliced.weights)
     raise refusal
+
+
+def _require_l2(plan: Plan, machine: Machine) -> None:
+    """Refuse a kernel that has no tile in L1, and more operands than L2 holds: no tiles of others make room."""
+    for task in plan.tasks():
+        if task.opcode != "compute" or _is_divided(task, machine):
+            continue
+        regions = [item for item in (*task.inputs, *task.outputs) if not item.buffer.imported]
+        sizes = {item.buffer.name: aligned(item.extent, ALIGN) for item in regions}
+        if sum(sizes.values()) > machine.l2:
+            held = ", ".join(f"{name} ({size} bytes)" for name, size in sizes.items())
+            raise ShortL2(
+                f"the plan needs {sum(sizes.values())} bytes of L2 at once; the device has {machine.l2}: "
+                f"{task_name(task)} needs {held}, and L1 has no room for a tile of its kernel"
+            )
+
+
+def _is_divided(task: Task, machine: Machine) -> bool:
+    """Whether a kernel computes rows apart, of which L1 holds one."""
+    split = split_of(task)
+    return (
+        split.units > 1 and least_bytes(StageShape(Stage(0, task_name(task), split), machine)) <= machine.l1
+    )
 
 
 LEAST_ROOM = 256

@@ -30,7 +30,8 @@ def allot(shapes: list[StageShape], weights: list[int], machine: Machine) -> lis
     allowed = [machine.tactic.pace * min(total, done + ahead) / rate for done in accumulate(weights)]
     allotment = _Allotment(shapes, machine)
     for last in range(len(shapes)):
-        while allotment.cycles(last) > allowed[last] and not machine.effort.over and allotment.speed_up(last):
+        allotment.reach(last)
+        while allotment.cycles > allowed[last] and not machine.effort.over and allotment.speed_up(last):
             machine.effort.take()
     return allotment.choices
 
@@ -54,10 +55,14 @@ class _Allotment:
         self.left = machine.tactic.lines * max(LAYERS, count) - OTHERS * count
         self.left -= sum(item.lines for item in self.choices)
         self.offers: dict[int, _Offer | None] = {}
+        self.last = -1
+        self.cycles = 0
+        """Cycles of all stages up to the last one that was reached."""
 
-    def cycles(self, last: int) -> int:
-        """Cycles of all stages up to one."""
-        return sum(self._cycles(number) for number in range(last + 1))
+    def reach(self, last: int) -> None:
+        """Go on to a stage."""
+        self.cycles += sum(self._cycles(number) for number in range(self.last + 1, last + 1))
+        self.last = last
 
     def _cycles(self, number: int, change: tuple[int, Choice] | None = None) -> int:
         """Cycles of a stage beside its neighbours: weights come during the stage before, where L1 holds both.
@@ -100,7 +105,10 @@ class _Allotment:
         offer = self.offers[number]
         assert offer is not None
         self.left -= self._lines(number, offer.choice)
+        around = [item for item in (number - 1, number, number + 1) if 0 <= item <= self.last]
+        self.cycles -= sum(self._cycles(item) for item in around)
         self.choices[number] = offer.choice
+        self.cycles += sum(self._cycles(item) for item in around)
         for neighbour in (number - 2, number - 1, number, number + 1, number + 2):
             self.offers.pop(neighbour, None)
         return True

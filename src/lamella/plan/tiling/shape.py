@@ -29,8 +29,8 @@ SMALL_TABLE = 1 << 16
 """Bytes of a table that is rather fetched whole, ahead of its use, than read where it lies."""
 Span: TypeAlias = tuple[int, int]
 """Channels: the first and how many."""
-LEAD = 16
-"""Operands of leads are numbered from multiples of this on, behind those of the main task."""
+LEAD = 1 << 16
+"""Operands of leads are numbered from multiples of this on, behind those of the main task: no task has as many."""
 Operand: TypeAlias = tuple[str, Region, OperandRange]
 """An operand of a tile: the key of its place in the slot, the tensor, and the part of it."""
 

@@ -606,6 +606,9 @@ def _gathered(task: Task) -> Split | None:
 def _computed(task: Task) -> Split | None:
     """A kernel that computes rows apart: operands have as many rows as the outputs, or are needed whole."""
     regions = (*task.inputs, *task.outputs)
+    if not all(task.by_rows[len(task.inputs) :]):
+        # What has no rows would be stored by every tile.
+        return None
     cut = [_type(region) for region, rows in zip(regions, task.by_rows, strict=True) if rows]
     units = cut[0].shape[0]
     if any(item.shape[0] != units or not dense(item) or not _per_tensor(item) for item in cut):

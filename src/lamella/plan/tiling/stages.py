@@ -31,6 +31,7 @@ from lamella.plan.tiling.split import (
     split_of,
     typed,
 )
+from lamella.plan.timing.dataflow import is_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,9 @@ LONG, SHORT, ALONE = 2, 1, 0
 def group(
     plan: Plan, outputs: Collection[str] | None = None, length: int = LONG, longest: int = LONG_ROW
 ) -> Network:
-    """The stages of a selected plan; `outputs` are the buffers to keep, by default those that nothing reads.
+    """The stages of a selected plan; `outputs` are the buffers to keep, beside them those that nothing reads.
+
+    Where they are given, what a kernel writes beside its first result and nobody reads is scratch.
 
     The longer stages are, the more of L1 they need; element-wise tasks divide rows of more than `longest` elements.
     """
@@ -187,7 +190,9 @@ def group(
         if item.imported and item.name in readers and item.name not in writers
     }
     weights -= _shared(plan, readers)
-    kept = set(outputs or ()) | {name for name in writers if name not in readers}
+    beside = {region.buffer.name for task in tasks for region in task.outputs if is_beside(task, region)}
+    scratch = set() if outputs is None else beside - set(outputs)
+    kept = set(outputs or ()) | {name for name in writers if name not in readers and name not in scratch}
     kept |= {name for name in inputs if name in writers}
     network = Network(plan, [], weights, inputs - weights, kept, length)
     fused = _Fusion(tasks, readers, writers, kept, inputs)

@@ -108,16 +108,20 @@ def _hands_over(stage: Stage, after: Stage) -> bool:
     if made.type is None or wanted.type is None or not (dense(made.type) and dense(wanted.type)):
         return False
     others = all(isinstance(item, Whole) and item.region.buffer.imported for item in after.split.inputs[1:])
-    return others and stage.split.units == _source_units(after.split) and made.type.elem == wanted.type.elem
+    units, period = _source_rows(after.split)
+    # The rows under a tile must be of one image of the stage before, too.
+    alike = stage.split.units == units and stage.split.period % period == 0
+    return others and alike and made.type.elem == wanted.type.elem
 
 
-def _source_units(split: Split) -> int:
-    """Rows of the first operand of a task."""
+def _source_rows(split: Split) -> tuple[int, int]:
+    """Rows of the first operand of a task, and how many of them those of a tile are among."""
     source = split.inputs[0]
     if isinstance(source, RowWindow):
         assert source.region.type is not None
-        return source.region.type.shape[0] * source.region.type.shape[1]
-    return split.units
+        batch, height = source.region.type.shape[:2]
+        return batch * height, height
+    return split.units, split.period
 
 
 def _changes_between(network: Network, stage: Stage, after: Stage) -> bool:

@@ -75,7 +75,7 @@ def _share(buffer: Buffer, stored: Mapping[str, int]) -> tuple[int, int]:
 def find_dataflow(
     plan: Plan, outputs: Collection[str] = (), stored: Mapping[str, int] = MappingProxyType({})
 ) -> Dataflow:
-    """The dataflow of a program; `outputs` are buffers that leave though something reads them.
+    """The dataflow of a program; `outputs` are buffers that leave though something reads them, or a kernel made them.
 
     `stored` are the bytes in which codecs can store buffers, where those are fewer.
     """
@@ -103,6 +103,11 @@ def is_free(task: Task) -> bool:
     return task.opcode in MOVES or (known is not None and "view" in known.families)
 
 
+def is_beside(task: Task, region: Region) -> bool:
+    """Whether a kernel writes a region beside its first result: scratch, where nobody reads it."""
+    return task.opcode == "compute" and region is not task.outputs[0]
+
+
 def dense_bytes(region: Region) -> int:
     """The bytes of the elements of a region; its extent where it has no type."""
     if region.type is None:
@@ -127,6 +132,8 @@ class _Write:
     end: int
     bytes: int
     read: bool = False
+    beside: bool = False
+    """Whether it may be scratch of a kernel: nobody misses it unless its buffer is a result."""
 
     @property
     def dense(self) -> bool:
@@ -146,7 +153,7 @@ class _History:
         """Remember a write; what it covers whole is no longer the last one there."""
         start = region.offset.constant if region.offset.is_constant else None
         end = region.extent if start is None else start + region.extent
-        made = _Write(task, start, end, dense_bytes(region))
+        made = _Write(task, start, end, dense_bytes(region), beside=is_beside(task, region))
         if start is not None and made.dense:
             self.writes = [item for item in self.writes if not _inside(item, start, end)]
         self.writes.append(made)
@@ -239,7 +246,7 @@ def _close(flow: Dataflow, history: _History, buffer: Buffer, leaves: bool) -> N
     near = [item for item in history.ranges if item[2]]
     flow.loaded[buffer.name] = max([_length(near), *(size for size, near in history.parts if near)])
     read = max([_length(history.ranges), *(size for size, _ in history.parts)])
-    last = [item for item in history.writes if leaves or not item.read]
+    last = [item for item in history.writes if leaves or not (item.read or item.beside)]
     flow.final.update(item.task.number for item in last)
     flow.results[buffer.name] = _made([item for item in last if not is_free(item.task)])
     if buffer.memory == "DDR":

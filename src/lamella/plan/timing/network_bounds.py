@@ -88,7 +88,8 @@ def find_network_bounds(
 ) -> NetworkBounds:
     """The bounds of an untiled program on a device, its own where none is given.
 
-    `outputs` are the buffers of the network's results; those that nothing reads count whether they are named or not.
+    `outputs` are the buffers of the network's results; those that nothing reads count whether they are named or not,
+    but for what kernels write beside their first result: scratch.
     Where the device has WDM, `arrays`, the bytes of weights, tell how few of them any codec stores.
     """
     machine = MachineModel(device or plan.device)

@@ -83,6 +83,32 @@ MOSTLY = 0.8
 """The part of all bytes of a kernel that such an array has: a matrix beside vectors."""
 
 
+AHEAD = (128, 256, 384, 512)
+"""Where, in bytes behind the slots of a launch, those of the launches behind it lie."""
+PAGE = 4096
+"""Bytes of memory that are there where one of them is."""
+
+
+def fetch_slots(context: EmitContext) -> None:
+    """Let the first work-group fetch what the next launches of a list begin with: where their arrays lie.
+
+    Between two runs of a list the cache has held all its weights, so that they would wait for memory twice.
+    """
+    out = context.out
+    fetch, skip = out.label("ahead"), out.label("on")
+    out.branch(out.value(f"icmp eq i64 {context.group_id}, 0"), fetch, skip)
+    out.begin(fetch)
+    start = out.value("ptrtoint ptr %args to i64")
+    page = out.value(f"and i64 {start}, {-PAGE}")
+    for distance in AHEAD:
+        # Not beyond the page: there may be nothing behind it.
+        inside = out.value(f"and i64 {out.value(f'add i64 {start}, {distance}')}, {PAGE - 1}")
+        place = out.value(f"or i64 {page}, {inside}")
+        out.line(f'call void asm sideeffect "prefetch.global.L2 [$0];", "l"(i64 {place})')
+    out.jump(skip)
+    out.begin(skip)
+
+
 def let_next_start(context: EmitContext) -> None:
     """Let the kernel behind this one start as soon as there is room; it waits for this one itself."""
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')

@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from lamella.bridge.graph_to_plan.rows import elementwise, products, quantised, transformers, views, windows
+from lamella.bridge.graph_to_plan.rows import (
+    elementwise,
+    products,
+    quantised,
+    transformers,
+    upsampling,
+    views,
+    windows,
+)
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
 
 TABLE: Mapping[str, Row] = MappingProxyType(
-    {**elementwise.ROWS, **products.ROWS, **windows.ROWS, **views.ROWS, **transformers.ROWS, **quantised.ROWS}
+    {
+        **elementwise.ROWS,
+        **products.ROWS,
+        **windows.ROWS,
+        **views.ROWS,
+        **upsampling.ROWS,
+        **transformers.ROWS,
+        **quantised.ROWS,
+    }
 )
 """What makes the tasks of each operator."""
 

@@ -26,6 +26,8 @@ BINARY = MappingProxyType(
         **{"math.min": "min", "math.max": "max", "math.pow": "pow"},
     }
 )
+FAR = 12.0
+"""From here on log(1 + exp(x)) is x in f16."""
 LOWEST = -65504.0
 """The most negative number of f16: what a mask adds where it is finite."""
 
@@ -168,8 +170,21 @@ def _hard_swish(call: RowCall) -> Value:
     return call.emit.elementwise("mul", [x, hard_sigmoid(call.emit, x)])
 
 
+def _prelu(call: RowCall) -> Value:
+    """max(x, 0) + slope·min(x, 0)."""
+    emit, x, slope = call.emit, call.emit.as_real(call.value(0)), call.value(1)
+    if not call.operation.operator.startswith("onnx."):
+        axis = call.integer("axis", 1) % len(x.shape)
+        shape = slope.shape if slope.count == 1 else (*slope.shape, *(1,) * (len(x.shape) - axis - 1))
+        slope = emit.reshape(slope, shape)
+    below = emit.elementwise("min", [x, emit.constant(0.0)])
+    return emit.elementwise("add", [emit.elementwise("relu", [x]), emit.elementwise("mul", [below, slope])])
+
+
 def _elu(call: RowCall) -> Value:
     """max(x, 0) + alpha·(exp(min(x, 0)) − 1)."""
+    if call.real("scale", 1.0) != 1.0 or call.real("input_scale", 1.0) != 1.0:
+        return _scaled_elu(call)
     emit, x = call.emit, call.emit.as_real(call.value(0))
     zero = emit.constant(0.0)
     powers = emit.elementwise("exp", [emit.elementwise("min", [x, zero])])
@@ -180,9 +195,59 @@ def _elu(call: RowCall) -> Value:
     return emit.elementwise("add", [emit.elementwise("relu", [x]), below])
 
 
-def _softplus(call: RowCall) -> Value:
-    """max(x, 0) + log(1 + exp(−|x|)), which no input overflows."""
+def _scaled_elu(call: RowCall) -> Value:
+    scale, alpha, inner = call.real("scale", 1.0), call.real("alpha", 1.0), call.real("input_scale", 1.0)
+    return bent(call, scale, alpha, inner)
+
+
+def _celu(call: RowCall) -> Value:
+    alpha = call.real("alpha", 1.0)
+    return bent(call, 1.0, alpha, 1.0 / alpha)
+
+
+def _selu(call: RowCall) -> Value:
+    return bent(call, call.real("lambda"), call.real("alpha"), 1.0)
+
+
+def bent(call: RowCall, scale: float, alpha: float, inner: float) -> Value:
+    """Scale·max(x, 0) + scale·alpha·(exp(inner·min(x, 0)) − 1): the relatives of elu."""
     emit, x = call.emit, call.emit.as_real(call.value(0))
+    below = emit.elementwise("min", [x, emit.constant(0.0)])
+    powers = emit.elementwise("exp", [emit.elementwise("mul", [below, emit.constant(inner)])])
+    curved = emit.elementwise("sub", [powers, emit.constant(1.0)])
+    parts = [(emit.elementwise("relu", [x]), scale), (curved, scale * alpha)]
+    return emit.elementwise("add", [emit.elementwise("mul", [item, emit.constant(by)]) for item, by in parts])
+
+
+def _hardtanh(call: RowCall) -> Value:
+    low, high = call.real("min_val", -1.0), call.real("max_val", 1.0)
+    return call.emit.elementwise("clamp", [call.value(0)], min_val=low, max_val=high)
+
+
+def _softplus(call: RowCall) -> Value:
+    """log(1 + exp(beta·x)) / beta; what torch leaves as it is above its threshold differs by less than f16 tells."""
+    emit, x, beta = call.emit, call.emit.as_real(call.value(0)), call.real("beta", 1.0)
+    if call.real("threshold", 20.0) < FAR:
+        raise Unsupported(f"a softplus that ends at {call.real('threshold')}")
+    if beta == 1.0:
+        return softplus(emit, x)
+    found = softplus(emit, emit.elementwise("mul", [x, emit.constant(beta)]))
+    return emit.elementwise("mul", [found, emit.constant(1.0 / beta)])
+
+
+def _mish(call: RowCall) -> Value:
+    emit, x = call.emit, call.emit.as_real(call.value(0))
+    return emit.elementwise("mul", [x, emit.elementwise("tanh", [softplus(emit, x)])])
+
+
+def _log_sigmoid(call: RowCall) -> Value:
+    """−softplus(−x)."""
+    emit, x = call.emit, call.emit.as_real(call.value(0))
+    return emit.elementwise("neg", [softplus(emit, emit.elementwise("neg", [x]))])
+
+
+def softplus(emit: Emitter, x: Value) -> Value:
+    """max(x, 0) + log(1 + exp(−|x|)), which no input overflows."""
     powers = emit.elementwise("exp", [emit.elementwise("neg", [emit.elementwise("abs", [x])])])
     logs = emit.elementwise("log", [emit.elementwise("add", [powers, emit.constant(1.0)])])
     return emit.elementwise("add", [emit.elementwise("relu", [x]), logs])
@@ -254,7 +319,10 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         **{"math.log2": _log2, "nn.relu": _relu, "aten.relu6": _relu6, "aten.leaky_relu": _leaky},
         **{"math.clamp": _clamp, "nn.gelu": _gelu, "aten.gelu": _gelu, "llm.gelu": _gelu},
         **{"aten.hardsigmoid": _hard_sigmoid, "aten.hardswish": _hard_swish, "onnx.hard_swish": _hard_swish},
-        **{"nn.elu": _elu, "nn.softplus": _softplus, "math.select": _select},
+        **{"nn.prelu": _prelu, "onnx.prelu": _prelu, "aten.prelu": _prelu},
+        **{"nn.elu": _elu, "aten.elu": _elu, "aten.celu": _celu, "nn.selu": _selu, "math.select": _select},
+        **{"nn.softplus": _softplus, "aten.softplus": _softplus, "aten.mish": _mish},
+        **{"aten.log_sigmoid": _log_sigmoid, "aten.hardtanh": _hardtanh},
         **{"llm.bias_add": _bias_add, "llm.add_kind": _add_kind, "llm.swiglu": _swiglu},
     }
 )

@@ -137,6 +137,45 @@ def _gather(call: RowCall) -> Value:
     return pick(call, data, index, call.integer("axis") % len(data.shape))
 
 
+def _slice_one(call: RowCall) -> Value:
+    """A slice along one axis, as torch has it."""
+    value, step = call.value(0), call.integer("step", 1)
+    axis, size = call.integer("dim") % len(value.shape), call.shape()[call.integer("dim")]
+    extent, start = value.shape[axis], call.integer("start")
+    start = min(max(start + extent if start < 0 else start, 0), extent)
+    if step != 1 and size > 1:
+        return _strided(call, value, axis, start, step)
+    return value if size == extent else call.emit.slice(value, axis, start, size)
+
+
+def _roll(call: RowCall) -> Value:
+    """What leaves at one end comes in at the other: two slices in the other order."""
+    value = call.value(0)
+    for shift, axis in zip(call.integers("shifts"), call.integers("dims"), strict=True):
+        size = value.shape[axis]
+        if first := -shift % size:
+            ends = call.emit.slice(value, axis, first, size - first), call.emit.slice(value, axis, 0, first)
+            value = call.emit.concat(ends, axis % len(value.shape))
+    return value
+
+
+def _repeat_each(call: RowCall) -> Value:
+    """Each item several times, one behind the other: an axis of stride 0 inside of it."""
+    value, rank = call.value(0), len(call.shape())
+    axis = call.integer("dim") % rank
+    thin = call.emit.reshape(value, (*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]))
+    wide = (*value.shape[: axis + 1], call.integer("repeats"), *value.shape[axis + 1 :])
+    return call.emit.reshape(broadcast(thin, wide), call.shape())
+
+
+def _flip(call: RowCall) -> Value:
+    value, rank = call.value(0), len(call.shape())
+    for axis in call.integers("dims"):
+        size = value.shape[axis % rank]
+        value = value if size == 1 else _strided(call, value, axis % rank, size - 1, -1)
+    return value
+
+
 def pick(call: RowCall, data: Value, index: Value, axis: int) -> Value:
     """Slices along an axis by their numbers; numbers that are known are cut out or re-laid at once."""
     if index.array is not None:
@@ -201,6 +240,8 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         **{"layout.transpose": _transpose, "layout.slice": _slice, "layout.split": _split},
         **{"layout.unstack": _unstack, "layout.concat": _concat, "layout.stack": _stack, "layout.pad": _pad},
         **{"layout.gather": _gather, "layout.tile": _tile, "layout.broadcast": _broadcast},
+        **{"aten.slice": _slice_one, "aten.expand": _broadcast, "aten.roll": _roll, "aten.flip": _flip},
+        "aten.repeat_interleave": _repeat_each,
         **{"layout.uniform": _uniform, "aten.embedding": _embedding(0, 1), "llm.embedding": _embedding(1, 0)},
         **{"llm._take_heads": _take_heads, "llm._first_rows": _first_rows},
     }

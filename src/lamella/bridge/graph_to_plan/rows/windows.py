@@ -11,8 +11,8 @@ from lamella.base.errors import Unsupported
 from lamella.base.quant import Quant
 from lamella.bridge.graph_to_plan.rows.call import Row, RowCall
 from lamella.bridge.graph_to_plan.rows.elementwise import LOWEST
-from lamella.bridge.graph_to_plan.rows.products import padding
-from lamella.bridge.graph_to_plan.values import Value, reshaped, transposed
+from lamella.bridge.graph_to_plan.rows.products import FILTER, padding
+from lamella.bridge.graph_to_plan.values import Value, known, reshaped, transposed
 
 
 def _pool(opcode: str) -> Row:
@@ -54,6 +54,35 @@ def pool(call: RowCall, opcode: str, value: Value, quant: Quant | None = None) -
     return call.emit.reshape(found, call.shape())
 
 
+def _sum_pool(call: RowCall) -> Value:
+    """Sums of windows: a convolution of each channel with ones."""
+    emit, value = call.emit, call.emit.as_real(call.value(0))
+    rank, channels = len(value.shape), value.shape[1]
+    axes = tuple(axis % rank for axis in call.integers("axes")) or tuple(range(2, rank))
+    if rank not in (3, 4) or axes != tuple(range(2, rank)):
+        raise Unsupported(f"sums of windows over the axes {list(axes)}")
+    count, lead = rank - 2, 4 - rank
+    size, stride, dilation = (_each(call.integers(name), count) for name in ("size", "stride", "dilation"))
+    pads = padding(call, [value.shape[axis] for axis in axes], list(size), stride, dilation)
+    elem = emit.offers.float_for("conv2d", value.elem, "no_bias")
+    ones = known(np.ones((channels, 1, *(1,) * lead, *size), np.float32), elem, "ones")
+    out = call.shape()
+    found = emit.window(
+        "conv2d",
+        emit.as_elem(value if rank == 4 else _as_image(value), elem),
+        [(ones, FILTER, "HWIO")],
+        (*out[:2], *(1,) * lead, *out[2:]),
+        elem,
+        None,
+        pads=(*(0,) * lead, *pads[:count], *(0,) * lead, *pads[count:]),
+        strides=(*(1,) * lead, *stride),
+        dilations=(*(1,) * lead, *dilation),
+        groups=channels,
+        accum_type="f32",
+    )
+    return emit.reshape(found, out)
+
+
 def _as_image(value: Value) -> Value:
     found = reshaped(value, (*value.shape[:2], 1, value.shape[2]))
     if found is None:
@@ -75,6 +104,14 @@ def _reduce(opcode: str) -> Row:
         return call.emit.reshape(found, call.shape())
 
     return row
+
+
+def _least(call: RowCall) -> Value:
+    """The minimum as the largest of what is turned around."""
+    emit, value = call.emit, call.emit.as_real(call.value(0))
+    axes = call.integers("axes") or tuple(range(len(value.shape)))
+    found = emit.pool_axis("maxpool", emit.elementwise("neg", [value]), axes)
+    return emit.reshape(emit.elementwise("neg", [found]), call.shape())
 
 
 def _sum(call: RowCall) -> Value:
@@ -165,8 +202,9 @@ def _group_norm(call: RowCall) -> Value:
 
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
-        **{"nn.max_pool": _pool("maxpool"), "nn.avg_pool": _pool("avgpool")},
+        **{"nn.max_pool": _pool("maxpool"), "nn.avg_pool": _pool("avgpool"), "nn.sum_pool": _sum_pool},
         **{"math.max_reduce": _reduce("maxpool"), "math.mean_reduce": _reduce("avgpool")},
+        "math.min_reduce": _least,
         **{"math.sum_reduce": _sum, "nn.softmax": _softmax("axes"), "aten.softmax": _softmax("dim")},
         "aten.safe_softmax": _safe_softmax,
         **{"llm.softmax": _softmax("dim"), "aten.log_softmax": _softmax("dim", "log_softmax")},

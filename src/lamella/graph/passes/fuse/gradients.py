@@ -41,10 +41,13 @@ def _gradient_of(part: Part, number: int) -> list[int] | None:
     if part.facts[number].kind is not Kind.MAP:
         return None
     maps: set[int] = set()
-    products = _roots(part, number, part.facts[number].size, maps)
+    products: set[int] = set()
+    _find_roots(part, number, maps, products)
+    if len(products) != PRODUCTS:
+        return None
     made = {item.name for member in (*products, *maps) for item in results_of(part.nodes[member])}
     sums = {reader for name in made for reader in part.readers.get(name, ()) if reader not in maps}
-    if len(products) != PRODUCTS or len(sums) != SUMS or made & part.visible:
+    if len(sums) != SUMS or made & part.visible:
         return None
     if any(part.facts[item].kind is not Kind.CONTRACT for item in sums) or not _has_tiles(part, number, sums):
         return None
@@ -53,19 +56,21 @@ def _gradient_of(part: Part, number: int) -> list[int] | None:
     return sorted({*products, *maps, *sums, *wide})
 
 
-def _roots(part: Part, number: int, size: int, maps: set[int]) -> set[int]:
-    """The contractions of a size that a map is made of, by way of others of this size."""
+def _find_roots(part: Part, number: int, maps: set[int], found: set[int]) -> None:
+    """The contractions of its size that a map is made of, by way of others of this size; no more than are too many.
+
+    Residuals are such maps through all layers of a network.
+    """
+    size = part.facts[number].size
     maps.add(number)
-    found: set[int] = set()
     for item in part.sources(number):
         maker = part.makers.get(item.name)
         if maker is None or maker in maps or part.facts[maker].size != size:
             continue
         if part.facts[maker].kind is Kind.CONTRACT:
             found.add(maker)
-        elif part.facts[maker].kind is Kind.MAP:
-            found |= _roots(part, maker, size, maps)
-    return found
+        elif part.facts[maker].kind is Kind.MAP and len(found) <= PRODUCTS:
+            _find_roots(part, maker, maps, found)
 
 
 def _has_tiles(part: Part, number: int, sums: set[int]) -> bool:
