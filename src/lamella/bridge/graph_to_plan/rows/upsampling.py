@@ -52,10 +52,12 @@ class _Phases:
 
     @property
     def least(self) -> int:
+        """The first tap of any phase."""
         return min(tap for _, tap in self.taps)
 
     @property
     def most(self) -> int:
+        """The last tap of any phase."""
         return max(tap for _, tap in self.taps)
 
     @property
@@ -98,18 +100,17 @@ def _axes(call: RowCall, image: Value, weight: Array) -> tuple[_Phases, _Phases]
     if not pads:
         raise Unsupported("a transposed convolution that does not say its padding")
     lead = 2 - count
-    return tuple(  # type: ignore[return-value]
-        _Phases.of(*numbers)
-        for numbers in zip(
-            image.shape[2:],
-            weight.shape[2:],
-            (*(1,) * lead, *strides),
-            (*(1,) * lead, *dilations),
-            (*(0,) * lead, *pads),
-            (*(1,) * lead, *size),
-            strict=True,
-        )
+    numbers = zip(
+        image.shape[2:],
+        weight.shape[2:],
+        (*(1,) * lead, *strides),
+        (*(1,) * lead, *dilations),
+        (*(0,) * lead, *pads),
+        (*(1,) * lead, *size),
+        strict=True,
     )
+    rows, columns = (_Phases.of(*item) for item in numbers)
+    return rows, columns
 
 
 def _each(values: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -157,15 +158,14 @@ def _convolved(
 def _interleaved(emit: Emitter, found: Value, groups: int, rows: _Phases, columns: _Phases) -> Value:
     """The results of all phases in turn, with channels innermost as images have them."""
     batch, channels = found.shape[0], found.shape[1] // (rows.stride * columns.stride)
-    if rows.stride * columns.stride > 1:
-        parts = (batch, groups, rows.stride, columns.stride, channels // groups, rows.count, columns.count)
-        turned = transposed(emit.reshape(found, parts), (0, 5, 2, 6, 3, 1, 4))
-        whole = (batch, rows.count * rows.stride, columns.count * columns.stride, channels)
-        found = transposed(emit.reshape(turned, whole), (0, 3, 1, 2))
-    for axis, item in ((2, rows), (3, columns)):
-        if found.shape[axis] != item.size:
-            found = emit.slice(found, axis, item.begin, item.size)
-    return found
+    parts = (batch, groups, rows.stride, columns.stride, channels // groups, rows.count, columns.count)
+    turned = transposed(emit.reshape(found, parts), (0, 5, 2, 6, 3, 1, 4))
+    whole = (batch, rows.count * rows.stride, columns.count * columns.stride, channels)
+    image = emit.reshape(turned, whole)
+    for axis, item in ((1, rows), (2, columns)):
+        if image.shape[axis] != item.size:
+            image = emit.slice(image, axis, item.begin, item.size)
+    return transposed(image, (0, 3, 1, 2))
 
 
 def _resample(call: RowCall) -> Value:
