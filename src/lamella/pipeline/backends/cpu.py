@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import LLVM_FILE, host_machine, object_key, open_cache
@@ -22,35 +22,21 @@ from lamella.base.aside import may_fork, run_aside
 from lamella.base.diagnostic import LamellaError
 from lamella.base.mapping import release_heap, release_library
 from lamella.base.object_cache import ObjectCache
-from lamella.base.optional import load_late, need
+from lamella.base.optional import need
 from lamella.base.watching import COMPILING
 from lamella.graph.model import Model
 from lamella.graph.rewrite import extents, members
 from lamella.pipeline.backends.graph_keys import digest_graph, is_alike, is_open, is_watched
+from lamella.pipeline.backends.late_compiler import late_compiler
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
-    from lamella.backend.executor.kernels import KernelExecutable
-    from lamella.graph.passes.cut_batch import BatchCut
     from lamella.pipeline import languages
     from lamella.pipeline.languages import Executable
 
 NAME = "cpu"
 LARGE_BYTES = 1 << 22
 """Weights beyond this take more memory than it takes time to load LLVM's code again, where somebody compiles more."""
-
-
-class Compiler(Protocol):
-    """What compiles where nothing is kept: `lamella.pipeline.backends.kernels`."""
-
-    def compile(self, model: languages.Model, backend: str, options: Options) -> Executable:
-        """Make kernels or a graph callable."""
-
-    def compile_open(self, model: Model, backend: str, options: Options) -> KernelExecutable:
-        """Make a graph callable."""
-
-    def cut_batch(self, model: Model) -> BatchCut | None:
-        """The graph for a part of its batch; None where it runs on all of it at once."""
 
 
 def missing(backend: str) -> str | None:
@@ -66,19 +52,15 @@ def missing(backend: str) -> str | None:
 def compile(model: languages.Model, backend: str, options: Options) -> Executable:
     """Make kernels or a graph callable."""
     if not isinstance(model, Model):
-        return _compiler().compile(model, backend, options)
+        return late_compiler().compile(model, backend, options)
     return compile_graph(model, options)
 
 
 def compile_graph(model: Model, options: Options) -> GraphExecutable:
     """Make a graph callable; the compiled form of one of known extents is kept."""
     if is_watched(options) or is_open(model):
-        return _compiler().compile_open(model, NAME, options)
+        return late_compiler().compile_open(model, NAME, options)
     return compile_stored(model, options)
-
-
-def _compiler() -> Compiler:
-    return cast(Compiler, load_late("lamella.pipeline.backends.kernels"))
 
 
 def compile_stored(model: Model, options: Options) -> GraphExecutable:
@@ -146,7 +128,7 @@ def _compile_aside(model: Model, options: Options, store: ObjectCache, key: byte
 
 def _compile_whole(model: Model, options: Options) -> tuple[GraphExecutable, StoredGraph | None]:
     """A graph compiled as it is, and what can be kept of it."""
-    compiled = _compiler().compile_open(model, NAME, options)
+    compiled = late_compiler().compile_open(model, NAME, options)
     segment = compiled.whole_segment()
     if segment is None or not is_alike(model, compiled.model):
         return compiled, None
@@ -157,7 +139,7 @@ def _stored(model: Model, found: StoredGraph, options: Options) -> StoredExecuta
     executable = StoredExecutable(
         model,
         found,
-        lambda: _compiler().compile_open(model, NAME, options),
+        lambda: late_compiler().compile_open(model, NAME, options),
         seed=options.start_seed,
         dtype=options.dtype or "f32",
         limits=options.limits,
@@ -168,7 +150,7 @@ def _stored(model: Model, found: StoredGraph, options: Options) -> StoredExecuta
 
 def _compile_part(model: Model, options: Options) -> StoredGraph | None:
     """A graph that runs on some items of its batch at a time; None where it runs on all of them at once."""
-    cut = _compiler().cut_batch(model)
+    cut = late_compiler().cut_batch(model)
     _, found = (None, None) if cut is None else _compile_whole(cut.model, options)
     if cut is None or found is None or found.segment.states or found.segment.updated:
         return None

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from lamella.backend.cuda import driver
 from lamella.backend.cuda.lists import MakeChoice
@@ -19,30 +19,19 @@ from lamella.backend.cuda.stored import decode_segment, encode_segment
 from lamella.backend.executor.segments import OnceResults, Segment
 from lamella.backend.executor.stored import StoredExecutable, StoredExtents
 from lamella.base.object_cache import ObjectCache, open_cache
-from lamella.base.optional import load_late
 from lamella.base.placement import OperationPlacement
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.pipeline.backends.graph_keys import digest_graph, is_alike, is_open, is_watched
+from lamella.pipeline.backends.late_compiler import late_compiler
 from lamella.pipeline.options import Options
 
 if TYPE_CHECKING:
-    from lamella.backend.executor.kernels import KernelExecutable
     from lamella.pipeline import languages
     from lamella.pipeline.languages import Executable
 
 NAME = "cuda"
-
-
-class Compiler(Protocol):
-    """What compiles where nothing is kept: `lamella.pipeline.backends.kernels`."""
-
-    def compile(self, model: languages.Model, backend: str, options: Options) -> Executable:
-        """Make kernels or a graph callable."""
-
-    def compile_open(self, model: Model, backend: str, options: Options) -> KernelExecutable:
-        """Make a graph callable."""
 
 
 def missing(backend: str) -> str | None:
@@ -53,10 +42,10 @@ def missing(backend: str) -> str | None:
 def compile(model: languages.Model, backend: str, options: Options) -> Executable:
     """Make kernels or a graph callable; the compiled form of a graph of known extents is kept."""
     if not isinstance(model, Model) or is_watched(options) or is_open(model):
-        return _compiler().compile(model, backend, options)
+        return late_compiler().compile(model, backend, options)
     here, store = driver.device(), open_cache()
     if store is None:
-        return _compiler().compile(model, backend, options)
+        return late_compiler().compile(model, backend, options)
     options = with_room(options, here)
     key = graph_key(model, options, here)
     content = store.get(key)
@@ -70,24 +59,20 @@ def compile(model: languages.Model, backend: str, options: Options) -> Executabl
         executable = StoredExecutable(
             model,
             found,
-            lambda: _compiler().compile_open(model, NAME, options),
+            lambda: late_compiler().compile_open(model, NAME, options),
             seed=options.start_seed,
             dtype=options.dtype or "f32",
             limits=options.limits,
         )
         executable.draws = options.draws
         return executable
-    compiled = _compiler().compile_open(model, NAME, options)
+    compiled = late_compiler().compile_open(model, NAME, options)
     segment = compiled.only_segment()
     if segment is not None and is_alike(model, compiled.model):
         kept = encode_segment(segment, compiled.placement)
         if kept is not None:
             store.put(key, kept)
     return compiled
-
-
-def _compiler() -> Compiler:
-    return cast(Compiler, load_late("lamella.pipeline.backends.kernels"))
 
 
 def with_room(options: Options, here: driver.Device) -> Options:
