@@ -88,7 +88,7 @@ def no_compiler(compiled: object, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> object:
         raise AssertionError("something is compiled")
 
-    monkeypatch.setattr(cpu, "_compiler", refuse)
+    monkeypatch.setattr(cpu, "late_compiler", refuse)
 
 
 def entry_of(folder: Path, store: Path, **options: Any) -> Path:

@@ -85,7 +85,7 @@ def test_a_kept_graph_launches_the_same(
     compiled, want = launched(device, path)
     assert isinstance(compiled, KernelExecutable)
     assert want
-    monkeypatch.setattr(cuda, "_compiler", refuse)
+    monkeypatch.setattr(cuda, "late_compiler", refuse)
     found, got = launched(device, path)
     assert isinstance(found, StoredExecutable)
     assert got == want
@@ -96,7 +96,7 @@ def test_another_graph_or_precision_is_compiled(
     device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched(device, written(tmp_path))
-    monkeypatch.setattr(cuda, "_compiler", refuse)
+    monkeypatch.setattr(cuda, "late_compiler", refuse)
     with pytest.raises(AssertionError, match="compiled"):
         lamella.compile(written(tmp_path, "3.0"), backend="cuda")
     with pytest.raises(AssertionError, match="compiled"):
@@ -107,7 +107,7 @@ def test_code_of_another_version_of_the_package_is_not_found(
     device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched(device, written(tmp_path))
-    monkeypatch.setattr(cuda, "_compiler", refuse)
+    monkeypatch.setattr(cuda, "late_compiler", refuse)
     monkeypatch.setattr("lamella.pipeline.backends.graph_keys.fingerprint", lambda *_: "other")
     with pytest.raises(AssertionError, match="compiled"):
         lamella.compile(written(tmp_path), backend="cuda")
