@@ -52,6 +52,7 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     },
     "nn.lp_pool": (((2, 5, 4, 3), {"axes": (1, 3), "size": (3, 2), "stride": (2, 1), "p": 2.0}),),
     "misc.all_reduce": ((GRID, {}),),
+    "onnx._from_end": ((GRID, {"size": 7}),),
     "math.lp_reduce": (((2, 3, 4), {"axes": (1,), "p": 2.0}),),
     "layout.transpose": (((2, 3, 4), {"perm": (2, 0, 1)}), ((2, 3, 4), {"axis": 1, "perm": (2, 1)})),
     "aten.permute": (((2, 3, 4), {"dims": (1, 2, 0)}), ((2, 3, 4), {"dims": (-1, 0, 1)})),
