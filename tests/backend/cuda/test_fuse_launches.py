@@ -49,6 +49,8 @@ class Recording(NativeMachine):
     made: KernelGraph = field(kw_only=True)
     fuses: bool = field(kw_only=True)
     lists: list[LaunchList] = field(default_factory=list, kw_only=True)
+    kernels: dict[str, Function] = field(default_factory=dict, kw_only=True)
+    """Those that several launches became."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> NativeList:
         """Make a list runnable."""
@@ -56,6 +58,7 @@ class Recording(NativeMachine):
         more: tuple[Function, ...] = ()
         if self.fuses and not once:
             whole, more = fuse_launches(whole, functions)
+        self.kernels.update({item.name: item for item in more})
         if not once:
             self.lists.append(whole)
         kernels = compile_program(Program((*functions.values(), *more)))

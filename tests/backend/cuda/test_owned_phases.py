@@ -80,15 +80,12 @@ def run_tokens(path: Path, fuses: bool, seen: int) -> tuple[list[Array], LaunchL
         np.array(executable(x=random.standard_normal((1, 512)).astype(np.float32))["y"]) for _ in range(3)
     ]
     whole = max(machine.lists, key=lambda item: len(item.launches))
-    functions = {item.name: item for item in made.program.functions}
-    if fuses:
-        more = fuse_launches(run_tokens(path, False, seen)[1], functions)[1]
-        functions |= {item.name: item for item in more}
+    functions = {item.name: item for item in made.program.functions} | machine.kernels
     used = [functions[item.kernel] for item in whole.launches if item.kernel in functions]
     return found, whole, used
 
 
-@pytest.mark.parametrize("seen", [0, 40, 67])
+@pytest.mark.parametrize("seen", [0, 67])
 def test_attention_takes_over_norms_and_rows_of_caches(seen: int, tmp_path: Path) -> None:
     path = write_cached(tmp_path)
     (want, before, _), (found, after, kernels) = (run_tokens(path, fuses, seen) for fuses in (False, True))
@@ -122,9 +119,7 @@ def test_caches_are_loaded_before_the_kernel_in_front_has_ended(tmp_path: Path) 
     results = []
     for program in (Program((owner,)), lower(Program((owner,)), target)):
         copies = [item.copy(order="F") for item in arrays]
-        interpreter.compile_program(program, check_bounds=True).call(
-            owner.name, [*copies, *fault], launch.groups
-        )
+        interpreter.compile_program(program, check_bounds=True).call(owner.name, [*copies, *fault], 2)
         results.append([copies[place] for place in launch.writes])
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
