@@ -197,3 +197,25 @@ def test_a_work_group_takes_over_what_it_alone_reads(shift: int, outputs: str, l
     np.testing.assert_array_equal(arrays["z"], 2 * np.roll(arrays["x"], -shift))
     if "y" in outputs:
         np.testing.assert_array_equal(arrays["y"], 2 * arrays["x"])
+
+
+@pytest.mark.parametrize("position", [-1, 0, 30, 69])
+def test_a_token_that_sees_no_key_gets_nothing(position: int, tmp_path: Path) -> None:
+    path = write_graph(
+        tmp_path,
+        "@input { q: real[1,2,1,32]; k: real[1,1,70,32]; v: real[1,1,70,32]; p: int[]; }"
+        " @output { y: real[1,2,1,32]; }",
+        "y, s = llm.flash_attention(q, k, v, ~, p);",
+    )
+    made = plan_cached(path)
+    assert any("split" in item.value.name for one in made.program.functions for item in one.parameters)
+    run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
+    random = np.random.default_rng(position + 1)
+    given: dict[str, Any] = {
+        name: random.standard_normal((1, heads, size, 32)).astype(np.float32)
+        for name, heads, size in (("q", 2, 1), ("k", 1, 70), ("v", 1, 70))
+    }
+    given["p"] = np.asarray(position)
+    want = lamella.compile(path, backend="reference")(**given)["y"]
+    np.testing.assert_allclose(run(**given)["y"], want, rtol=1e-5, atol=1e-6)
+    assert want.any() == (position >= 0)

@@ -439,6 +439,10 @@ class AttentionWriter:
 
     def _key_place(self, builder: Builder, bound: KeyBound, values: Mapping[str, Value]) -> Value:
         """The number of a key, at least 0 and below that of all keys."""
+        return builder.arith("max", self._key_number(builder, bound, values), builder.constant(0))
+
+    def _key_number(self, builder: Builder, bound: KeyBound, values: Mapping[str, Value]) -> Value:
+        """The number of a key, below that of all keys; less than 0 where there is none."""
         found = form_value(builder, bound.form.replace(self.roles.query, self._query), values)
         for name in bound.scalars:
             held = self.tensors[name, None]
@@ -446,8 +450,7 @@ class AttentionWriter:
             access = self.parameters.add((name, None), Access(held.memref, stored, ()))
             number = builder.load(access.memref, [], Scalar(stored))
             found = builder.arith("add", found, builder.cast(number, INDEX))
-        most = builder.constant(self.roles.extents[self.roles.key] - 1)
-        return builder.arith("max", builder.arith("min", found, most), builder.constant(0))
+        return builder.arith("min", found, builder.constant(self.roles.extents[self.roles.key] - 1))
 
     # --- scores ---------------------------------------------------------------------------------------------------
 

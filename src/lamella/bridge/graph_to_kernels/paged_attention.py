@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from math import gcd
 
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
@@ -23,11 +22,11 @@ from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
-from lamella.bridge.graph_to_kernels.vector_products import PIECE, promise_pieces
+from lamella.bridge.graph_to_kernels.vector_attention import pieces_at_once
+from lamella.bridge.graph_to_kernels.vector_products import promise_pieces
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
-from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Barrier, Math, Scalar, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import BOOL, FLOATS, INDEX, make_memref
 
@@ -187,7 +186,7 @@ class PartsWriter:
         kernel = self.parameters.close(builder, plan.sequences * plan.heads * plan.splits)
         for name in ("q", "keys", "values"):
             size = plan.width if name == "values" else plan.depth
-            kernel = promise_pieces(kernel, [found[name]], _together(found[name], size // WARP))
+            kernel = promise_pieces(kernel, [found[name]], pieces_at_once(found[name], size // WARP))
         return replace(kernel, attributes=group_sizes(SUBGROUPS), faults=True)
 
     def _outputs(self) -> list[Access]:
@@ -382,12 +381,6 @@ class PartsWriter:
                 _store_quotient(body, outputs[0], here, mixed, total)
             else:
                 _store_parts(body, outputs, here, mixed, (largest, total))
-
-
-def _together(access: Access, each: int) -> int:
-    """Elements of a vector that a work-item reads at once: they begin at multiples of their number."""
-    *others, _ = access.axes
-    return gcd(PIECE // BYTES[access.element], each, *(axis.stride for axis in others))
 
 
 def _exp(builder: Builder, value: Value, level: Value) -> Value:

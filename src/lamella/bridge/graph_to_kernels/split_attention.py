@@ -83,7 +83,7 @@ def write_split_attention(
         raise Unsupported("its heads alone are enough work-groups")
     return [
         _PartWriter(roles, tensors, softmax=softmax, parts=parts).write(),
-        _JoinWriter(roles, tensors, parts).write(),
+        _JoinWriter(roles, tensors, parts, bool(softmax.weights)).write(),
     ]
 
 
@@ -190,7 +190,7 @@ class _PartWriter(AttentionWriter):
         for query in range(self.roles.rows):
             here = {**values, self.roles.query: builder.constant(query)}
             same = once and self.last
-            self.last.append(self.last[0] if same else self._key_place(builder, visible.last, here))
+            self.last.append(self.last[0] if same else self._key_number(builder, visible.last, here))
 
     def _load_vector(
         self, builder: Builder, access: Access, values: Mapping[str, Value], along: str
@@ -369,6 +369,8 @@ class _JoinWriter:
     roles: AttentionRoles
     tensors: Tensors
     parts: int
+    divides_weights: bool
+    """Whether weights are divided by their sum, not the mixture: that of no keys is no number then, else 0."""
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
 
@@ -404,8 +406,12 @@ class _JoinWriter:
                 for place in places
             ]
             factors, _ = find_factors(region, tops)
-            one = region.constant(1.0, REAL)
-            shrinks = region.arith("div", one, weighted(region, factors, totals), type_=REAL)
+            whole = weighted(region, factors, totals)
+            shrinks = region.arith("div", region.constant(1.0, REAL), whole, type_=REAL)
+            if not self.divides_weights:
+                zero = region.constant(0.0, REAL)
+                none = region.compare("eq", whole, zero)
+                shrinks = region.arith("select", none, zero, shrinks, type_=REAL)
             for place, row in zip(places, held, strict=True):
                 mixture = region.arith("mul", weighted(region, factors, row), shrinks, type_=REAL)
                 self._store(region, {**values, roles.width: place}, mixture)
