@@ -95,16 +95,26 @@ def measure(
     print(
         f"tokens that the device and the host choose are {'the same' if by_device == by_host else 'others'}"
     )
-    executable: Any = ours.executable
+    launches = list_of_token(ours)
+    if launches is not None:
+        alone = statistics.median(time_ours(launches.replay) for _ in range(20))
+        print(f"{len(launches.whole.launches)} launches of a token alone: {alone * 1e3:.3f} ms")
+        tell_kernels(launches, chosen.launches)
+    return first, each
+
+
+def list_of_token(generator: Generator) -> CudaList | None:
+    """The launches of a token, where one list has them all."""
+    executable: Any = generator.executable
     names = {
         item.name for one in executable.model.graph.inputs for extent in one.shape for item in symbols(extent)
     }
-    for segment in executable.segments(dict.fromkeys(names, 1)):
-        if isinstance(segment.each, CudaList):
-            alone = statistics.median(time_ours(segment.each.replay) for _ in range(20))
-            print(f"{len(segment.each.whole.launches)} launches of a token alone: {alone * 1e3:.3f} ms")
-            tell_kernels(segment.each, chosen.launches)
-    return first, each
+    found = [item.each for item in executable.segments(dict.fromkeys(names, 1))]
+    return max(
+        (item for item in found if isinstance(item, CudaList)),
+        key=lambda item: len(item.whole.launches),
+        default=None,
+    )
 
 
 def _print_tuning(report: TuningReport) -> None:

@@ -103,9 +103,8 @@ class VectorWriter:
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
         """The kernel whose factors begin where pieces of them can be read at once."""
         along = [sides[0], *self.read_along(sides[1], self.plan.sum)]
-        return replace(
-            promise_pieces(kernel, along, self.plan.piece), attributes=group_sizes(self.plan.together)
-        )
+        sizes = group_sizes(self.plan.together, self.plan.registers)
+        return replace(promise_pieces(kernel, along, self.plan.piece), attributes=sizes)
 
     def read_along(self, vectors: Access, sum_: str) -> Sequence[Access]:
         """What is read for an element of a vector."""

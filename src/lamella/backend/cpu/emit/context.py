@@ -59,6 +59,8 @@ class EmitContext:
     """There, whether the tensor cores compute its matrix products: matrices lie in registers as those want them."""
     early: bool = False
     """Whether the kernel may be started before the one before it has ended, on a GPU."""
+    settles: bool = False
+    """There, whether the next one may start only when those before this one have ended."""
     waits: frozenset[str] | None = None
     """There, while it has not waited for that one: the arrays that it may read all the same."""
     subgroup_size: int = 1
