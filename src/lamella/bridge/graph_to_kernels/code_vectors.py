@@ -270,8 +270,8 @@ def _read_code(
     then, otherwise, found = builder.inner(), builder.inner(), builder.names.new()
     here = {**values, **weave.places(then, position)}
     then.give(then.load(source.memref, source.places(then, here), type_))
-    zero = otherwise.constant(0 if source.element == "i8" else 0.0, type_)
-    otherwise.give(zero)
+    # Reals of 8 bits are no type of constants.
+    otherwise.give(otherwise.cast(otherwise.constant(0, WORD), type_))
     builder.put(If(inside, then.region(), otherwise.region(), (type_,)), (found,))
     return found
 

@@ -38,8 +38,10 @@ SMALLEST = 1e-30
 """Added to every scale, so that a row of zeros has one."""
 GATHERING = ("moe._gather_tokens",)
 """Operators that move rows of their first input to several places: narrow numbers are fewer bytes to move."""
-RESHAPE, MULTIPLY, CAST = "layout.reshape", "math.mul", "layout.cast"
+MULTIPLY, CAST = "math.mul", "layout.cast"
 """What makes numbers of codes."""
+SHAPING = (*MOVING, "layout.reshape", "layout.squeeze", "layout.unsqueeze")
+"""What brings those to the shape of a weight."""
 BYTES = (F8E4M3, F8E5M2)
 """Reals that need a scale."""
 _StoredKey: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -162,7 +164,7 @@ class _Reducing:
     def _is_stored(self, weight: Tensor | None, walk: RewriteWalk) -> bool:
         """Whether a weight is codes of the model that stay, times their scales."""
         maker = None if weight is None else walk.maker(weight)
-        while maker is not None and maker.operator == RESHAPE:
+        while maker is not None and maker.operator in SHAPING:
             maker = walk.maker(maker.inputs[0])
         if maker is None or maker.operator != MULTIPLY:
             return False
