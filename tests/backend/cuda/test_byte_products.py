@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ SHAPES = {
     "whole blocks of codes": (1, 1024, 6),
     "several vectors": (3, 640, 5),
     "the most vectors": (7, 384, 4),
+    "subgroups that share a sum": (1, 2688, 3),
     "several rows of a subgroup": (1, 256, 34),
 }
 """Tokens, elements of the sum, rows."""
@@ -124,8 +126,7 @@ def codes_of(made: KernelGraph) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("element", DTYPES)
-@pytest.mark.parametrize("scales", GROUPS)
+@pytest.mark.parametrize(("scales", "element"), zip(GROUPS, cycle(DTYPES), strict=False))
 @pytest.mark.parametrize("name", SHAPES)
 def test_vectors_meet_codes_of_8_bits(name: str, scales: str, element: str, tmp_path: Path) -> None:
     made = plan(write(tmp_path, SHAPES[name], element, scales))
