@@ -126,7 +126,7 @@ def codes_of(made: KernelGraph) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("scales", "element"), zip(GROUPS, cycle(DTYPES), strict=False))
+@pytest.mark.parametrize(("scales", "element"), list(zip(GROUPS, cycle(DTYPES), strict=False)))
 @pytest.mark.parametrize("name", SHAPES)
 def test_vectors_meet_codes_of_8_bits(name: str, scales: str, element: str, tmp_path: Path) -> None:
     made = plan(write(tmp_path, SHAPES[name], element, scales))

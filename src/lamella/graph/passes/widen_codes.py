@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lamella.base.arrays import numpy_dtype
 from lamella.base.codes import LOWEST_CODE
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from lamella.base.arrays import Array
 
 
-WIDER: Mapping[ElementType, ElementType] = MappingProxyType({I4: I8, F8E4M3: BF16, F8E5M2: BF16})
+Wider: TypeAlias = Mapping[ElementType, ElementType]
+REALS: Wider = MappingProxyType({F8E4M3: BF16, F8E5M2: BF16})
 """The type that holds all numbers of one that few languages have."""
+WIDER: Wider = MappingProxyType({I4: I8, **REALS})
+"""The same of integers too."""
 
 
-def widen_codes(model: Model) -> Model:
-    """The model whose codes have a type of `WIDER`, where casts, tables and rows of them are all that reads them."""
+def widen_codes(model: Model, wider: Wider = WIDER) -> Model:
+    """The model whose codes have wider types, where casts, tables and rows of them are all that reads them."""
     wide = {
-        item.name: replace(item, element=WIDER[item.element])
+        item.name: replace(item, element=wider[item.element])
         for item in model.graph.variables
-        if item.element in WIDER
+        if item.element in wider
     }
     if not wide:
         return model
