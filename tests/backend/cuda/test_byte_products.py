@@ -253,5 +253,6 @@ def test_a_device_widens_every_code(element: str, tmp_path: Path) -> None:
     path.write_text(head + "\n    ".join(lines) + "\n  }\n}\n")
     codes = np.arange(256, dtype=np.uint8).view(DTYPES[element])
     found = np.zeros(256, np.float32)
-    lamella.compile(path, backend="cuda").widen(codes, found)
+    kernels: Any = lamella.compile(path, backend="cuda")
+    kernels.widen(codes, found)
     np.testing.assert_array_equal(found, codes.astype(np.float32))
