@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=28)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=130)
-    parser.add_argument("--precision", default="bf16", help="several with commas")
+    parser.add_argument("--precision", default="bf16", help="several with commas: f32, bf16, w8, w4, fp8")
     parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
     parser.add_argument(
         "--tune", type=float, default=0.0, metavar="SECONDS", help="choose kernels by measuring"

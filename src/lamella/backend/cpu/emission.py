@@ -37,6 +37,7 @@ from lamella.backend.cpu.emit.memory import (
 from lamella.backend.cpu.emit.pipeline_plan import WIDE, PipelinePlan, find_pipeline
 from lamella.backend.cpu.emit.pipelines import ProductEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
+from lamella.backend.cpu.emit.scalars.byte_pairs import load_pair, note_pairs
 from lamella.backend.cpu.emit.stream_plan import StreamPlan, find_stream
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import (
@@ -377,6 +378,7 @@ def _emitters(context: EmitContext) -> Emitters:
 
 def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
     """Emit statements; gives what the last of them yields."""
+    note_pairs(context, statements)
     for statement in statements:
         instruction = statement.instruction
         if context.stream is not None and context.stream.take(statement):
@@ -391,6 +393,8 @@ def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValu
 def _emit(context: EmitContext, statement: Statement) -> None:
     instruction = statement.instruction
     wait_before(context, instruction)
+    if context.pairs and load_pair(context, statement):
+        return
     if isinstance(instruction, For):
         _name(context, statement, emit_for(context, instruction, statement.results))
     elif isinstance(instruction, If):

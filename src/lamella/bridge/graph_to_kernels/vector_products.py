@@ -155,7 +155,7 @@ def find_vector_product(
     )  # fmt: skip
     read = sum(BYTES[item.element] for item in (along[1:] or along)) * extents[inner]
     if read > NEAR:
-        plan = put_together(plan, target)
+        plan = put_together(plan, target, extents[inner] // (plan.piece * WARP))
     if plan.together == 1 and front is not None:
         # Each subgroup reads all of a vector: neighbours are to read neighbouring pieces.
         most = PIECE // max(BYTES[item.element] for item in (matrix, *along[1:]))
@@ -183,14 +183,12 @@ def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], ta
     return max(1, min(wanted, MOST_SUMS // (columns * group.parts), extents[roles.row]))
 
 
-def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
-    """The plan with subgroups that share sums, as many as leave a work-group for each multiprocessor."""
+def put_together(plan: VectorProduct, target: Target, steps: int) -> VectorProduct:
+    """The plan with subgroups that share the steps of a sum, as many as leave a work-group for each multiprocessor."""
     extents, together = plan.found.extents, TOGETHER
     sums = plan.rows * plan.parts * prod(extents[name] for name in plan.columns)
     while together > 1 and (
-        plan.groups // together < target.multiprocessors
-        or extents[plan.sum] < together * plan.piece * WARP
-        or sums * together > MOST_SHARED
+        plan.groups // together < target.multiprocessors or steps < together or sums * together > MOST_SHARED
     ):
         together //= 2
     return replace(plan, together=together)
