@@ -1,7 +1,7 @@
 """Generation on an NVIDIA GPU: milliseconds for each token of a Qwen3-shaped model, beside transformers in bf16.
 
-`python -m bench.cuda_decode --layers 28`. The bound of a token is the bytes of the weights that it reads by the
-bandwidth of a copy on the device, measured in the same process.
+`python -m bench.cuda_decode --layers 28`. The bound of a token is the bytes that it reads at least, all weights and in
+the middle of the text the cache, both in bf16, by the bandwidth of a copy on the device, measured in the same process.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def main() -> None:
         model.save_pretrained(folder)
         found = {name: measure(folder, name, chosen, prompt) for name in chosen.precision.split(",")}
     weights = sum(item.numel() for item in model.parameters())
-    bound = 2 * weights / bandwidth(torch)
+    cached = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    bound = 2 * (weights + cached * (chosen.prompt + chosen.tokens // 2)) / bandwidth(torch)
     short = model.cuda().bfloat16()
     for _ in range(2):
         read, step = seconds_of(transformers_tokens(torch, short, prompt, chosen.tokens))
