@@ -44,6 +44,10 @@ class FakeDriver:
         """Bytes that were copied, and that were made zero."""
         self.graphs = 0
         """Launch graphs that were made."""
+        self.waits: list[int | None] = []
+        """Streams that were waited for; None for all of them."""
+        self.elsewhere: dict[int, int] = {}
+        """Addresses of other devices, by their numbers; those below 0 are of none."""
         self._numbers = count(16)
         self._memory: dict[int, Any] = {}
         self._symbols: dict[int, str] = {}
@@ -111,6 +115,16 @@ class FakeDriver:
     def do_cuMemsetD8Async(self, target: int, value: int, size: int, _: object) -> None:
         self.filled += size
         ctypes.memset(target, value, size)
+
+    def do_cuCtxSynchronize(self) -> None:
+        self.waits.append(None)
+
+    def do_cuStreamSynchronize(self, stream: int) -> None:
+        self.waits.append(stream)
+
+    def do_cuPointerGetAttribute(self, place: Any, _: int, address: int) -> int:
+        place._obj.value = self.elsewhere.get(address, 0)
+        return int(place._obj.value < 0)
 
     def do_cuStreamCreate(self, place: Any, _: int) -> None:
         self._number(place)

@@ -34,6 +34,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetAttribute": (POINTER, INT, INT),
     "cuDevicePrimaryCtxRetain": (POINTER, INT),
     "cuCtxSetCurrent": (POINTER,),
+    "cuCtxSynchronize": (),
+    "cuPointerGetAttribute": (POINTER, INT, ADDRESS),
     "cuMemGetInfo_v2": (POINTER, POINTER),
     "cuMemAlloc_v2": (POINTER, SIZE),
     "cuMemFree_v2": (ADDRESS,),
