@@ -19,6 +19,13 @@ from lamella.backend.cuda import driver
 
 ATTRIBUTES = {16: 132, 75: 9, 76: 0, 97: 232448, 38: 60 << 20}
 ALIGNMENT = 256
+ERRORS = {
+    2: b"CUDA_ERROR_OUT_OF_MEMORY",
+    101: b"CUDA_ERROR_INVALID_DEVICE",
+    700: b"CUDA_ERROR_ILLEGAL_ADDRESS",
+    803: b"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+}
+ILLEGAL_ADDRESS = 700
 
 
 class _Function:
@@ -48,6 +55,13 @@ class FakeDriver:
         """Streams that were waited for; None for all of them."""
         self.elsewhere: dict[int, int] = {}
         """Addresses of other devices, by their numbers; those below 0 are of none."""
+        self.version, self.devices = 13000, 1
+        self.failures: dict[str, int] = {}
+        """Functions that fail, with their codes."""
+        self.lacking: set[str] = set()
+        """Functions that are not there."""
+        self.breaks_at: int | None = None
+        """The launch that touches memory which it must not."""
         self._numbers = count(16)
         self._memory: dict[int, Any] = {}
         self._symbols: dict[int, str] = {}
@@ -63,8 +77,10 @@ class FakeDriver:
 
         class Library:
             def __getattr__(self, name: str) -> _Function:
+                if name in owner.lacking:
+                    raise AttributeError(name)
                 found = getattr(owner, f"do_{name.removesuffix('_v2')}", None)
-                return _Function(found if found is not None else lambda *_: 0)
+                return _Function(lambda *given: owner.failures.get(name) or (found and found(*given)))
 
         return Library()
 
@@ -73,10 +89,13 @@ class FakeDriver:
         return int(place._obj.value)
 
     def do_cuDriverGetVersion(self, place: Any) -> None:
-        place._obj.value = 13000
+        place._obj.value = self.version
+
+    def do_cuGetErrorName(self, code: int, place: Any) -> None:
+        place._obj.value = ERRORS.get(code)
 
     def do_cuDeviceGetCount(self, place: Any) -> None:
-        place._obj.value = 1
+        place._obj.value = self.devices
 
     def do_cuDeviceGetAttribute(self, place: Any, code: int, _: object) -> None:
         place._obj.value = ATTRIBUTES[code]
@@ -119,8 +138,10 @@ class FakeDriver:
     def do_cuCtxSynchronize(self) -> None:
         self.waits.append(None)
 
-    def do_cuStreamSynchronize(self, stream: int) -> None:
+    def do_cuStreamSynchronize(self, stream: int) -> int:
         self.waits.append(stream)
+        is_broken = self.breaks_at is not None and len(self.launches) > self.breaks_at
+        return ILLEGAL_ADDRESS if is_broken else 0
 
     def do_cuPointerGetAttribute(self, place: Any, _: int, address: int) -> int:
         place._obj.value = self.elsewhere.get(address, 0)

@@ -182,6 +182,7 @@ class LibraryProduct:
             ctypes.byref(self._zero), output, output_kind, output, output_kind,
             ctypes.byref(self._proposal), workspace, WORKSPACE, stream.handle,
         )  # fmt: skip
+        stream.settle("running cublasLtMatmul")
 
 
 def _layout(matrix: Matrix) -> int:

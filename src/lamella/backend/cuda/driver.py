@@ -7,6 +7,7 @@ ours. A call that fails is a finding in the driver's own words, with what was be
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from lamella.base.records import dataclass
 LIBRARY = "libcuda.so.1"
 OLDEST = 12000
 """The version of CUDA that the driver must know: that of the first one for sm_90."""
-OUT_OF_MEMORY = 2
+OUT_OF_MEMORY, NO_DEVICE = 2, 100
 TENSOR_CORES, HOPPER = 8, (9, 0)
 """The first capability whose tensor cores take bf16, and the one with warpgroups and a copy engine."""
 POINTER, SIZE, INT, UNSIGNED = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
@@ -83,16 +84,20 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 """The parameters of each function that we call."""
 LAST_KERNELS = 4
 """Kernels that are named where one of them has failed: the device tells nobody which."""
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
+"""The variable that lets each launch end before the next begins, so that the one that fails is known."""
 ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97, "l2_bytes": 38}
 
 
 @cache
 def functions() -> dict[str, Callable[..., int]]:
-    """The functions of the driver; OSError where there is none."""
+    """The functions of the driver; OSError where there is none, AttributeError with the name of one that it lacks."""
     library = ctypes.CDLL(LIBRARY)
     found: dict[str, Callable[..., int]] = {}
     for name, parameters in SIGNATURES.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise AttributeError(name)
         function.argtypes, function.restype = parameters, INT
         found[name] = function
     return found
@@ -112,15 +117,26 @@ def release_with(owner: object, name: str, handle: int) -> None:
 
 def driver_error(code: int, doing: str, launched: Sequence[str] = ()) -> InputError:
     """What went wrong while something was done on the GPU, after these kernels were launched."""
-    words = " ".join(filter(None, (_text("cuGetErrorName", code), _text("cuGetErrorString", code))))
     if code == OUT_OF_MEMORY:
         hint = "a smaller batch, or a device with more memory"
     else:
         hint = (
-            "once a kernel has failed, all later calls of the process do; compute-sanitizer finds the access"
+            "once a kernel has failed, all later calls of the process do; "
+            f"{BLOCKING}=1 names the one that failed, compute-sanitizer finds the access"
         )
     after = f", after {', '.join(launched)}" if launched else ""
-    return InputError(f"the GPU failed at '{doing}'{after}: {words or f'error {code}'}", hint=hint)
+    return InputError(f"the GPU failed at '{doing}'{after}: {_words(code)}", hint=hint)
+
+
+def _words(code: int) -> str:
+    """What the driver says of an error."""
+    told = (_text(name, code) for name in ("cuGetErrorName", "cuGetErrorString"))
+    return " ".join(filter(None, told)) or f"error {code}"
+
+
+def is_blocking() -> bool:
+    """Whether each launch is to end before the next begins."""
+    return os.environ.get(BLOCKING, "") not in ("", "0")
 
 
 def _text(function: str, code: int) -> str:
@@ -161,11 +177,20 @@ class Device:
 def _open() -> Device | str:
     """The first GPU, or why there is none."""
     try:
-        found = functions()
-    except (OSError, AttributeError):
+        code = functions()["cuInit"](0)
+    except OSError:
         return f"there is no driver of an NVIDIA GPU here ({LIBRARY} does not load)"
-    if found["cuInit"](0):
-        return "there is no NVIDIA GPU here, or its driver does not start"
+    except AttributeError as problem:
+        return f"the driver of the GPU has no '{problem}': that of CUDA 12.0 is the oldest that will do"
+    if code == NO_DEVICE:
+        return "there is no NVIDIA GPU here"
+    try:
+        return f"the driver of the GPU does not start: {_words(code)}" if code else _first()
+    except InputError as problem:
+        return problem.message
+
+
+def _first() -> Device | str:
     version, count = ctypes.c_int(), ctypes.c_int()
     call("cuDriverGetVersion", ctypes.byref(version))
     call("cuDeviceGetCount", ctypes.byref(count))
@@ -186,7 +211,7 @@ def _describe(version: int) -> Device:
         value = ctypes.c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), code, number)
         found[word] = value.value
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number, doing="opening the GPU")
     title = name.value.decode("utf-8", "replace")
     return Device(name=title, driver=version, context=context.value or 0, **found)
 
@@ -237,6 +262,8 @@ class Stream:
         self.handle = handle or 0
         self.launched: deque[str] = deque(maxlen=LAST_KERNELS)
         """The last kernels that it was given, with their places in the text."""
+        self.is_recording = False
+        """Whether launches are recorded, and do not run yet."""
         if handle is None:
             made = POINTER()
             call("cuStreamCreate", ctypes.byref(made), 1)
@@ -248,6 +275,11 @@ class Stream:
         if code:
             raise driver_error(code, doing, self.launched)
         self.launched.clear()
+
+    def settle(self, doing: str) -> None:
+        """Wait until a launch is done, where each is to end before the next begins."""
+        if is_blocking() and not self.is_recording:
+            self.wait(doing)
 
 
 class Event:
@@ -285,12 +317,19 @@ class LaunchGraph:
     """Work that was recorded once and is given to the device in one call."""
 
     def __init__(self, stream: Stream, record: Callable[[], None]) -> None:
-        graph, made = POINTER(), POINTER()
+        graph, made, before = POINTER(), POINTER(), tuple(stream.launched)
         call("cuStreamBeginCapture_v2", stream.handle, 1)
+        stream.launched.clear()
+        stream.is_recording = True
         try:
             record()
         finally:
+            stream.is_recording = False
             call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+        self._launched = tuple(stream.launched)
+        """The last kernels of it."""
+        stream.launched.clear()
+        stream.launched.extend(before)
         call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0, doing="making a launch graph")
         call("cuGraphDestroy", graph)
         self._stream, self._handle = stream, made.value or 0
@@ -298,4 +337,5 @@ class LaunchGraph:
 
     def launch(self) -> None:
         """Run it once more."""
-        call("cuGraphLaunch", self._handle, self._stream.handle)
+        self._stream.launched.extend(self._launched)
+        call("cuGraphLaunch", self._handle, self._stream.handle, doing="launching a graph of kernels")

@@ -167,10 +167,13 @@ class DeviceKernel:
         if not self._handle:
             self._handle = self._module.find(self._entry)
 
-    def launch(self, stream: Stream, slots: int, groups: int, is_first: bool = False) -> None:
+    def launch(
+        self, stream: Stream, slots: int, groups: int, is_first: bool = False, place: str = ""
+    ) -> None:
         """Run so many work-groups; slots, and maps behind them, are at an address on the device.
 
-        The first of a list starts when all before it has ended, whatever the kernel could do earlier.
+        The first of a list starts when all before it has ended, whatever the kernel could do earlier. An error names
+        the kernel, and the place of what it computes where that is known.
         """
         self.bring()
         self._slots.value, self._groups.value = slots, groups
@@ -195,6 +198,8 @@ class DeviceKernel:
             ctypes.cast(listed, ctypes.POINTER(_Attribute)),
             len(given),
         )
-        doing = f"launching {self._shown}"
-        stream.launched.append(self._shown)
+        shown = f"@{self.name} ({place})" if place else self._shown
+        stream.launched.append(shown)
+        doing = f"launching {shown}"
         call("cuLaunchKernelEx", ctypes.byref(config), self._handle, self._arguments, None, doing=doing)
+        stream.settle(f"running {shown}")
