@@ -31,7 +31,7 @@ SHOWN_LEVELS = ("source", "weights", "nac", "kernels", "machine", "plan")
 """What a page of the studio shows beside the graph."""
 VIEWED = GRAPHS | NAC | kinds("tensor nem data")
 """What a page is made of."""
-GPUS = ("cuda", "sm_80", "sm_90a")
+GPUS = ("cuda", "sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120", "sm_90a")
 """Targets whose kernels may be measured, where that GPU is here."""
 PRODUCTS = {"compile": BY_KERNELS - kinds("kernels"), "fit": TRAINABLE, **on("lower, bench", GRAPHS | NAC)}
 """Where kernels of products are written."""

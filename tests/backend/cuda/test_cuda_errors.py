@@ -79,7 +79,14 @@ def written(folder: Path) -> Path:
 
 
 MACHINES = [
+    (
+        {"attributes": {16: 80, 75: 7, 76: 0, 97: 98304, 38: 1 << 20}},
+        {},
+        set(),
+        "has capability 7.0, and 7.5 is",
+    ),
     ({"version": 11080}, {}, set(), "knows CUDA 11.8, and 12.0 is the oldest that will do"),
+    ({"version": 12020}, {}, set(), "knows CUDA 12.2, and 12.3 is the oldest that will do"),  # for Hopper
     ({"devices": 0}, {}, set(), "there is no NVIDIA GPU here"),
     ({}, {"cuInit": 100}, set(), "there is no NVIDIA GPU here"),
     ({}, {"cuInit": 803}, set(), "does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
@@ -97,7 +104,7 @@ MACHINES = [
 def test_a_machine_without_a_gpu_that_will_do(
     library: FakeDriver,
     tmp_path: Path,
-    facts: dict[str, int],
+    facts: dict[str, object],
     failures: dict[str, int],
     lacking: set[str],
     told: str,

@@ -56,6 +56,7 @@ class FakeDriver:
         self.elsewhere: dict[int, int] = {}
         """Addresses of other devices, by their numbers; those below 0 are of none."""
         self.version, self.devices = 13000, 1
+        self.attributes = dict(ATTRIBUTES)
         self.failures: dict[str, int] = {}
         """Functions that fail, with their codes."""
         self.lacking: set[str] = set()
@@ -98,7 +99,7 @@ class FakeDriver:
         place._obj.value = self.devices
 
     def do_cuDeviceGetAttribute(self, place: Any, code: int, _: object) -> None:
-        place._obj.value = ATTRIBUTES[code]
+        place._obj.value = self.attributes[code]
 
     def do_cuDevicePrimaryCtxRetain(self, place: Any, _: object) -> None:
         self._number(place)

@@ -19,10 +19,13 @@ from lamella.base.records import dataclass
 
 LIBRARY = "libcuda.so.1"
 OLDEST = 12000
-"""The version of CUDA that the driver must know: that of the first one for sm_90."""
+"""The version of CUDA that the driver must know: that of the first one that takes launches with attributes."""
+OLDEST_TEXT = {"sm_90a": 12030}
+"""The same where the PTX of a device needs a later one."""
 OUT_OF_MEMORY, NO_DEVICE = 2, 100
-TENSOR_CORES, HOPPER = 8, (9, 0)
-"""The first capability whose tensor cores take bf16, and the one with warpgroups and a copy engine."""
+LEAST, TENSOR_CORES, HOPPER = (7, 5), 8, (9, 0)
+"""The first capability that has all instructions, the first whose tensor cores take bf16, and the one with warpgroups
+and a copy engine."""
 POINTER, SIZE, INT, UNSIGNED = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
 ADDRESS = ctypes.c_uint64
 OPTIONS = (UNSIGNED, POINTER, POINTER)
@@ -196,10 +199,17 @@ def _first() -> Device | str:
     call("cuDeviceGetCount", ctypes.byref(count))
     if not count.value:
         return "there is no NVIDIA GPU here"
-    if version.value < OLDEST:
-        shown = f"{version.value // 1000}.{version.value % 1000 // 10}"
-        return f"the driver of the GPU knows CUDA {shown}, and 12.0 is the oldest that will do"
-    return _describe(version.value)
+    found = _describe(version.value) if version.value >= OLDEST else None
+    if found is not None and (found.major, found.minor) < LEAST:
+        return f"{found.name} has capability {found.major}.{found.minor}, and 7.5 is the least that will do"
+    oldest = OLDEST if found is None else OLDEST_TEXT.get(found.architecture, OLDEST)
+    if found is not None and version.value >= oldest:
+        return found
+    return f"the driver of the GPU knows CUDA {_shown(version.value)}, and {_shown(oldest)} is the oldest that will do"
+
+
+def _shown(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _describe(version: int) -> Device:
@@ -231,7 +241,7 @@ def describe() -> list[str]:
     call("cuCtxSetCurrent", found.context)
     call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     lines = [
-        f"driver: CUDA {found.driver // 1000}.{found.driver % 1000 // 10}",
+        f"driver: CUDA {_shown(found.driver)}",
         f"device 0: {found.name}, {found.architecture}, {found.multiprocessors} multiprocessors, "
         f"{free.value >> 20} of {total.value >> 20} MiB free, {found.l2_bytes >> 20} MiB of L2, "
         f"{found.shared_bytes >> 10} KiB of local memory for a work-group",

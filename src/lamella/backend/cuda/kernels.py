@@ -15,7 +15,7 @@ import numpy as np
 from lamella.backend.arguments import Arrays, written_parameters
 from lamella.backend.cpu.compiled import EmittedProgram
 from lamella.backend.cpu.convention import slots_of
-from lamella.backend.cpu.jit import MACHINES, readable_assembly
+from lamella.backend.cpu.jit import Processor, readable_assembly
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.cpu.run.launch import (
     GroupTables,
@@ -34,6 +34,7 @@ from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.records import replace
+from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Function, Group
 
 
@@ -88,8 +89,9 @@ class CudaKernels(CompiledKernels):
     @cached_property
     def asm(self) -> str:
         """The PTX."""
-        target = self._ways.target
-        return readable_assembly(self._compiled.text, MACHINES["cuda" if target is None else target.name])
+        target = self._ways.target or find_target("cuda")
+        machine = Processor(target.triple, target.cpu, target.features)
+        return readable_assembly(self._compiled.text, machine)
 
     def _launch(self, name: str, packed: PackedArguments, arguments: Sequence[object], groups: int) -> None:
         _, packer, runner = self._ready[name]
