@@ -260,3 +260,29 @@ def test_types_that_dlpack_does_not_have(device: FakeDriver) -> None:
     dlpack._Managed.from_address(dlpack._pointer(capsule, dlpack.PLAIN)).tensor.lanes = 4
     with pytest.raises(InputError, match="no type for: 1 axes, code 2, 32 bits, 4 lanes"):
         dlpack.take_capsule(capsule)
+
+
+FOLDS = """
+func @folds(%x: memref<f32x?x?,strided<?,?>>) {
+  %one = constant 1.0 : f32
+  %n = size %x[0] : index
+  %m = size %x[1] : index
+  %nm = arith.mul %n, %m : index
+  %1 = constant 1 : index
+  %last = arith.sub %nm, %1 : index
+  %v = fuse %x[0,1] : memref<f32x?,strided<?>>
+  store %one, %v[%last]
+}
+"""
+
+
+def test_the_interpreter_reads_no_memory_of_the_device(device: FakeDriver) -> None:
+    kernels = cuda.compile_program(read(FOLDS))
+    host = np.zeros((4, 4), np.float32)[:, :2]
+    there = cuda.to_device(np.zeros((4, 4), np.float32))
+    part = DeviceArray(there.address, (4, 2), there.dtype, (16, 4), there)
+    for given in (part, host):
+        with pytest.raises(LamellaError) as caught:
+            kernels.folds(given)
+        is_refused = "has arrays of the device" in str(caught.value)
+        assert is_refused == (given is part)

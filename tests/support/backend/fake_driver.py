@@ -188,7 +188,7 @@ class FakeDriver:
 def fake_device() -> Iterator[FakeDriver]:
     """Let this process have a GPU that computes nothing."""
     found, load = FakeDriver(), ctypes.CDLL
-    caches = (driver.functions, driver._open, driver.own_stream)
+    caches = (driver.functions, driver._open, driver.own_stream, driver._made_stream)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             ctypes, "CDLL", lambda name, *_: found.bind() if name == driver.LIBRARY else load(name, *_)

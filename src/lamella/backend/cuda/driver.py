@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -89,6 +90,13 @@ LAST_KERNELS = 4
 """Kernels that are named where one of them has failed: the device tells nobody which."""
 BLOCKING = "CUDA_LAUNCH_BLOCKING"
 """The variable that lets each launch end before the next begins, so that the one that fails is known."""
+COPIES = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemsetD8Async")
+ON_STREAMS = frozenset((*COPIES, "cuEventRecord", "cuLaunchKernelEx", "cuGraphLaunch"))
+"""Functions that give work to a stream."""
+WORK = threading.RLock()
+"""Held by who gives work to a stream, waits for one, or records a graph: what other threads do meanwhile is no part."""
+RELAXED = 2
+"""How launches are recorded: memory may be taken and given back meanwhile, by whoever collects garbage."""
 ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97, "l2_bytes": 38}
 
 
@@ -108,7 +116,12 @@ def functions() -> dict[str, Callable[..., int]]:
 
 def call(name: str, *arguments: object, doing: str = "") -> None:
     """Call the driver; InputError in its words where it fails."""
-    code = functions()[name](*arguments)
+    function = functions()[name]
+    if name in ON_STREAMS:
+        with WORK:
+            code = function(*arguments)
+    else:
+        code = function(*arguments)
     if code:
         raise driver_error(code, doing or name)
 
@@ -281,10 +294,12 @@ class Stream:
 
     def wait(self, doing: str = "waiting for the device") -> None:
         """Wait until all work is done; what a kernel did wrong is told here."""
-        code = functions()["cuStreamSynchronize"](self.handle)
+        with WORK:
+            code = functions()["cuStreamSynchronize"](self.handle)
+            launched = tuple(self.launched)
+            self.launched.clear()
         if code:
-            raise driver_error(code, doing, self.launched)
-        self.launched.clear()
+            raise driver_error(code, doing, launched)
 
     def settle(self, doing: str) -> None:
         """Wait until a launch is done, where each is to end before the next begins."""
@@ -315,8 +330,14 @@ class Event:
 
 @cache
 def own_stream() -> Stream:
-    """The stream on which this package works."""
+    """The stream on which this package works, whichever thread asks first."""
     device()
+    with WORK:
+        return _made_stream()
+
+
+@cache
+def _made_stream() -> Stream:
     return Stream()
 
 
@@ -327,19 +348,21 @@ class LaunchGraph:
     """Work that was recorded once and is given to the device in one call."""
 
     def __init__(self, stream: Stream, record: Callable[[], None]) -> None:
-        graph, made, before = POINTER(), POINTER(), tuple(stream.launched)
-        call("cuStreamBeginCapture_v2", stream.handle, 1)
-        stream.launched.clear()
-        stream.is_recording = True
-        try:
-            record()
-        finally:
-            stream.is_recording = False
-            call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
-        self._launched = tuple(stream.launched)
-        """The last kernels of it."""
-        stream.launched.clear()
-        stream.launched.extend(before)
+        graph, made = POINTER(), POINTER()
+        with WORK:
+            before = tuple(stream.launched)
+            call("cuStreamBeginCapture_v2", stream.handle, RELAXED)
+            stream.launched.clear()
+            stream.is_recording = True
+            try:
+                record()
+            finally:
+                stream.is_recording = False
+                call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+            self._launched = tuple(stream.launched)
+            """The last kernels of it."""
+            stream.launched.clear()
+            stream.launched.extend(before)
         call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0, doing="making a launch graph")
         call("cuGraphDestroy", graph)
         self._stream, self._handle = stream, made.value or 0

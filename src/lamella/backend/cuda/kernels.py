@@ -29,7 +29,7 @@ from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.driver import Stream, device, own_stream
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
-from lamella.backend.named import Groups, NamedKernels
+from lamella.backend.named import Groups
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
@@ -52,23 +52,20 @@ class CudaKernels(CompiledKernels):
     ) -> None:
         super().__init__(compiled, code, limits=limits, threads=1, proved=proved, ways=ways)
         self._device_code = code
-        self._on_device = False
 
     def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
         """Run a kernel for a number of work-groups; arrays of the host are copied, those of the device are not."""
         device()
-        given = [_described(item) for item in arguments]
-        self._on_device = any(map(_is_on_device, given))
-        super().call(name, given, groups)
+        super().call(name, [_described(item) for item in arguments], groups)
 
-    def _interpret(self) -> NamedKernels:
-        """The interpreter, which reads arrays of the host alone."""
-        if self._on_device:
+    def _run_interpreted(self, name: str, arguments: Sequence[object], groups: Groups) -> None:
+        """Run a launch by the letter, which reads arrays of the host alone."""
+        if any(map(_is_on_device, arguments)):
             raise InputError(
                 "a launch that only the interpreter can test has arrays of the device",
                 hint="copy them to the host",
             )
-        return super()._interpret()
+        super()._run_interpreted(name, arguments, groups)
 
     def bind(self, name: str, arguments: Sequence[object], groups: int = 1) -> BoundLaunch:
         """A launch on arrays of the device, to be run many times; Unsupported where it is not proved."""
@@ -142,6 +139,7 @@ class DeviceCall:
 
     def place(self, function: Function, arguments: Sequence[object], tables: Sequence[GroupTables]) -> None:
         """Copy what lies on the host, and write where it lies now into the slots."""
+        self._held.append(list(arguments))  # memory of the device stays as long as this
         written, waiting, slot = written_parameters(function), iter(tables), 0
         for parameter, argument in zip(function.parameters, arguments, strict=True):
             is_written = parameter.value.name in written

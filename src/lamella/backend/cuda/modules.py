@@ -21,6 +21,7 @@ LOG_BYTES = 1 << 14
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 SHARED_LIMIT = 8
 MOST_LOADERS = 16
+MOST_BLOCKS = (1 << 31) - 1
 CLUSTER, EARLY = 4, 6
 """Attributes of a launch: how many blocks are a cluster, and that it may begin before the one before it has ended."""
 
@@ -154,8 +155,6 @@ class DeviceKernel:
         if entry.pipeline is not None:
             self._block, self._local_bytes = (entry.pipeline.threads, 1), entry.pipeline.local_bytes
             self._blocks = device().multiprocessors
-        self._slots, self._groups = ctypes.c_uint64(), ctypes.c_uint64()
-        self._arguments = (POINTER * 2)(ctypes.addressof(self._slots), ctypes.addressof(self._groups))
 
     @property
     def is_there(self) -> bool:
@@ -176,7 +175,11 @@ class DeviceKernel:
         the kernel, and the place of what it computes where that is known.
         """
         self.bring()
-        self._slots.value, self._groups.value = slots, groups
+        values = (ctypes.c_uint64 * 2)(
+            slots, groups
+        )  # of this call: other threads may launch the same kernel
+        first = ctypes.addressof(values)
+        arguments = (POINTER * 2)(first, first + ctypes.sizeof(ctypes.c_uint64))
         cluster = 1 if self.pipeline is None else self.pipeline.cluster
         cluster = cluster if groups % cluster == 0 else 1
         blocks = (
@@ -184,6 +187,11 @@ class DeviceKernel:
             if self._blocks
             else -(-groups // self._together)
         )
+        if blocks > MOST_BLOCKS:
+            hint = "several launches, each with a part of the arrays"
+            raise InputError(
+                f"@{self.name} has {groups} work-groups, and a GPU takes {MOST_BLOCKS}", hint=hint
+            )
         given = [(CLUSTER, (cluster, 1, 1))] if cluster > 1 else []
         given += [(EARLY, (1, 0, 0))] if self._is_early and not is_first else []
         listed = (_Attribute * 2)(*(_Attribute(key, 0, (ctypes.c_uint32 * 16)(*item)) for key, item in given))
@@ -201,5 +209,5 @@ class DeviceKernel:
         shown = f"@{self.name} ({place})" if place else self._shown
         stream.launched.append(shown)
         doing = f"launching {shown}"
-        call("cuLaunchKernelEx", ctypes.byref(config), self._handle, self._arguments, None, doing=doing)
+        call("cuLaunchKernelEx", ctypes.byref(config), self._handle, arguments, None, doing=doing)
         stream.settle(f"running {shown}")
