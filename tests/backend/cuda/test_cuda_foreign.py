@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import lamella
 from lamella.backend import cuda
 from lamella.backend.arguments import Arrays
 from lamella.backend.cuda import dlpack
@@ -286,3 +288,80 @@ def test_the_interpreter_reads_no_memory_of_the_device(device: FakeDriver) -> No
             kernels.folds(given)
         is_refused = "has arrays of the device" in str(caught.value)
         assert is_refused == (given is part)
+
+
+# --- inputs of graphs ------------------------------------------------------------------------------------------
+
+LAYERS = """
+import nn, layout;
+graph Layers {
+    @input { x: real[4, 64]; n: int[3]; }
+    @variable { w: real[64, 64]; }
+    @output { y: real[4, 64]; places: int[~, ~]; m: int[3]; }
+    @compose { y = nn.linear(x, w); PLACES m = math.add(n, 1); }
+}
+"""
+X = (np.arange(256, dtype=np.float32).reshape(4, 64) % 7 == 0).astype(np.float32)
+
+
+def layers(folder: Path, places: str) -> Path:
+    path = folder / "layers.sknd"
+    text = LAYERS.replace("PLACES", places).replace("import nn", "import math, nn")
+    path.write_text(text if places else text.replace("places: int[~, ~]; ", ""))
+    return path
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_inputs_of_graphs_go_from_device_to_device(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    monkeypatch.setenv("LAMELLA_CACHE", str(tmp_path / "objects"))
+    path, numbers = layers(tmp_path, ""), np.arange(3)
+    if is_kept:
+        lamella.compile(path, backend="cuda")
+    run: Any = lamella.compile(path, backend="cuda")
+    run(x=X, n=numbers)
+    x, n = cuda.to_device(X), cuda.to_device(numbers)
+    device.to_device = device.to_host = 0
+    run(x=Handed(x), n=n)
+    assert device.to_device == 0
+    assert device.to_host == X.nbytes + numbers.nbytes  # the outputs
+    # What lies otherwise, or is of another type, comes through the host.
+    run(x=DeviceArray(x.address, (4, 64), x.dtype, (4, 16), x), n=cuda.to_device(numbers.astype(np.int32)))
+    assert device.to_device > X.nbytes
+    with pytest.raises(LamellaError, match="x"):
+        run(x=cuda.to_device(X[:3]), n=n)
+
+
+def test_the_host_gets_inputs_that_it_computes_with(device: FakeDriver, tmp_path: Path) -> None:
+    run: Any = lamella.compile(layers(tmp_path, "places = layout.nonzero(x);"), backend="cuda")
+    for x in (X, cuda.to_device(X), Handed(cuda.to_device(X)), X[::-1].copy(), cuda.to_device(X[::-1])):
+        want = np.argwhere(np.asarray(x.array if isinstance(x, Handed) else x)).T
+        np.testing.assert_array_equal(run(x=x, n=np.arange(3))["places"], want)
+
+
+def test_other_backends_copy_arrays_of_a_device(device: FakeDriver, tmp_path: Path) -> None:
+    path = layers(tmp_path, "places = layout.nonzero(x);")
+    for backend in ("reference", "cpu"):
+        run: Any = lamella.compile(path, backend=backend, seed=1)
+        found, want = (run(x=x, n=np.arange(3)) for x in (cuda.to_device(X), X))
+        np.testing.assert_array_equal(found["y"], want["y"])
+
+
+@pytest.mark.gpu
+def test_a_graph_takes_tensors_of_torch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no GPU here")
+    run: Any = lamella.compile(layers(tmp_path, ""), backend="cuda", seed=1)
+    judge: Any = lamella.compile(layers(tmp_path, ""), backend="reference", seed=1)
+    for step in range(6):
+        x = torch.randn(4, 64, device="cuda")
+        torch.cuda._sleep(50_000_000)
+        x += step
+        found = run(x=x, n=torch.arange(3, device="cuda"))
+        want = judge(x=x.cpu().numpy(), n=np.arange(3))
+        np.testing.assert_allclose(found["y"], want["y"], rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(found["m"], want["m"])
+        wide = run(x=x.double().t().contiguous().t(), n=torch.arange(3, device="cuda", dtype=torch.int32))
+        np.testing.assert_array_equal(wide["y"], found["y"])

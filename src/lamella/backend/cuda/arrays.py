@@ -109,6 +109,12 @@ class DeviceArray:
         self._owner = owner
 
     @property
+    def is_dense(self) -> bool:
+        """Whether it lies row by row, without gaps."""
+        steps = zip(self.shape, self.strides, packed_strides(self.shape, self.dtype.itemsize), strict=True)
+        return all(size == 1 or given == packed for size, given, packed in steps) or not self.nbytes
+
+    @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
         return prod(self.shape) * self.dtype.itemsize
@@ -183,6 +189,13 @@ def _bounds(array: DeviceArray) -> tuple[int, int]:
         return 0, 0
     ends = [(size - 1) * step for size, step in zip(array.shape, array.strides, strict=True)]
     return sum(min(0, end) for end in ends), array.dtype.itemsize + sum(max(0, end) for end in ends)
+
+
+class BorrowedMemory(DeviceMemory):
+    """The bytes of an array of the device that lies row by row."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.address, self.size, self._array = array.address, array.nbytes, array
 
 
 # --- arrays of other libraries ---------------------------------------------------------------------------------
