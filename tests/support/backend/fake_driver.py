@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamella.backend.cuda import driver
+from lamella.backend.cuda import driver, greedy
 
 ATTRIBUTES = {16: 132, 75: 9, 76: 0, 97: 232448, 38: 60 << 20}
 ALIGNMENT = 256
@@ -188,7 +188,7 @@ class FakeDriver:
 def fake_device() -> Iterator[FakeDriver]:
     """Let this process have a GPU that computes nothing."""
     found, load = FakeDriver(), ctypes.CDLL
-    caches = (driver.functions, driver._open, driver.own_stream, driver._made_stream)
+    caches = (driver.functions, driver._open, driver.own_stream, driver._made_stream, greedy._kernels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             ctypes, "CDLL", lambda name, *_: found.bind() if name == driver.LIBRARY else load(name, *_)
