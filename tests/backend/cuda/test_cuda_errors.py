@@ -58,7 +58,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriv
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     """A driver that nobody has loaded yet."""
     found, load = FakeDriver(), ctypes.CDLL
-    caches = (driver.functions, driver._open, driver.own_stream, driver._made_stream)
+    caches = (driver.functions, driver._open, driver._made_stream)
     monkeypatch.setattr(
         ctypes, "CDLL", lambda name, *_: found.bind() if name == driver.LIBRARY else load(name, *_)
     )

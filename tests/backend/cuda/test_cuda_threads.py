@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_other_threads_wait_while_launches_are_recorded(device: FakeDriver) -> N
     kernels = cuda.compile_program(read(SCALE))
 
     def work() -> None:
-        memory.fill(stream)
+        memory.fill(own_stream())
         kernels.scale(2.0, np.zeros(40, np.float32))
         is_done.set()
 
@@ -78,6 +79,34 @@ def test_all_threads_have_one_stream(device: FakeDriver) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: own_stream(), range(64)))
     assert len(set(map(id, found))) == 1
+
+
+def test_a_thread_that_comes_new_has_the_device(device: FakeDriver, tmp_path: Path) -> None:
+    """Whatever it does first: the context of a device is that of a thread."""
+    x = np.zeros((4, 64), np.float32)
+    array, kernels = cuda.to_device(x), cuda.compile_program(read(SCALE))
+    path = tmp_path / "sums.sknd"
+    launch = kernels.bind("scale", [2.0, cuda.to_device(np.zeros(40, np.float32))])
+    path.write_text(SUMS.replace("NUMBER", "1.0"))
+    run: Any = lamella.compile(path, backend="cuda")
+    run(x=x)
+    works: list[Any] = [
+        array.numpy, array.__dlpack__, launch.launch, launch.wait, lambda: cuda.to_device(x), lambda: run(x=array),
+        lambda: run.state, lambda: run.profile({"x": x}), lambda: kernels.scale(2.0, np.zeros(40, np.float32)),
+        lambda: cuda.to_device(SimpleNamespace(__cuda_array_interface__=array.__cuda_array_interface__)),
+    ]  # fmt: skip
+    for work in works:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(work).result()
+
+
+def test_memory_is_given_back_by_whichever_thread_drops_it(device: FakeDriver) -> None:
+    held = [DeviceMemory(64)]
+    address = held[0].address
+    assert address in device._memory
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(held.clear).result()
+    assert address not in device._memory
 
 
 def test_launches_keep_the_arrays_that_they_have(device: FakeDriver) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -21,11 +22,14 @@ ATTRIBUTES = {16: 132, 75: 9, 76: 0, 97: 232448, 38: 60 << 20}
 ALIGNMENT = 256
 ERRORS = {
     2: b"CUDA_ERROR_OUT_OF_MEMORY",
+    201: b"CUDA_ERROR_INVALID_CONTEXT",
     101: b"CUDA_ERROR_INVALID_DEVICE",
     700: b"CUDA_ERROR_ILLEGAL_ADDRESS",
     803: b"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
 }
-ILLEGAL_ADDRESS = 700
+INVALID_CONTEXT, ILLEGAL_ADDRESS = 201, 700
+FREE = ("cuInit", "cuDriver", "cuDevice", "cuCtxSetCurrent", "cuGetError")
+"""How functions begin that need no context in the thread that calls them."""
 
 
 class _Function:
@@ -64,6 +68,8 @@ class FakeDriver:
         self.breaks_at: int | None = None
         """The launch that touches memory which it must not."""
         self._numbers = count(16)
+        self._here = threading.local()
+        """The context of each thread."""
         self._memory: dict[int, Any] = {}
         self._symbols: dict[int, str] = {}
         self._recorded: list[tuple[str, int]] | None = None
@@ -81,7 +87,13 @@ class FakeDriver:
                 if name in owner.lacking:
                     raise AttributeError(name)
                 found = getattr(owner, f"do_{name.removesuffix('_v2')}", None)
-                return _Function(lambda *given: owner.failures.get(name) or (found and found(*given)))
+
+                def work(*given: Any) -> int | None:
+                    is_lost = not name.startswith(FREE) and not hasattr(owner._here, "context")
+                    code = INVALID_CONTEXT if is_lost else owner.failures.get(name)
+                    return code or (found and found(*given))
+
+                return _Function(work)
 
         return Library()
 
@@ -136,6 +148,9 @@ class FakeDriver:
         self.filled += size
         ctypes.memset(target, value, size)
 
+    def do_cuCtxSetCurrent(self, context: int) -> None:
+        self._here.context = context
+
     def do_cuCtxSynchronize(self) -> None:
         self.waits.append(None)
 
@@ -188,7 +203,7 @@ class FakeDriver:
 def fake_device() -> Iterator[FakeDriver]:
     """Let this process have a GPU that computes nothing."""
     found, load = FakeDriver(), ctypes.CDLL
-    caches = (driver.functions, driver._open, driver.own_stream, driver._made_stream, greedy._kernels)
+    caches = (driver.functions, driver._open, driver._made_stream, greedy._kernels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             ctypes, "CDLL", lambda name, *_: found.bind() if name == driver.LIBRARY else load(name, *_)

@@ -128,7 +128,15 @@ def call(name: str, *arguments: object, doing: str = "") -> None:
 
 def release_with(owner: object, name: str, handle: int) -> None:
     """Let the driver take something back when its owner is gone; it takes everything back from a process that ends."""
-    weakref.finalize(owner, functions()[name], handle).atexit = False
+    enter, release, here = functions()["cuCtxSetCurrent"], functions()[name], _open()
+    context = here.context if isinstance(here, Device) else 0
+    weakref.finalize(owner, _release, enter, context, release, handle).atexit = False
+
+
+def _release(enter: Callable[..., int], context: int, release: Callable[..., int], handle: int) -> None:
+    """Give something back from whichever thread dropped it."""
+    enter(context)
+    release(handle)
 
 
 def driver_error(code: int, doing: str, launched: Sequence[str] = ()) -> InputError:
@@ -328,9 +336,8 @@ class Event:
         return found.value / 1e3
 
 
-@cache
 def own_stream() -> Stream:
-    """The stream on which this package works, whichever thread asks first."""
+    """The stream on which this package works, the device being that of the thread that asks."""
     device()
     with WORK:
         return _made_stream()
