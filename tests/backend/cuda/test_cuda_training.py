@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lamella.backend.cpu.run.lists import NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import fit_kernels
+from lamella.backend.cuda.room import ListBuffers
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.cli import lamella as command
@@ -104,6 +106,30 @@ def test_the_command_takes_a_precision_where_a_gpu_computes(tmp_path: Path) -> N
     refused = trained(tmp_path, "--precision", "bf16")
     assert refused.exit_code == 2
     assert "--precision cannot have an effect without --backend cuda" in refused.output
+
+
+def test_activations_are_offloaded_to_memory_that_the_device_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a budget has no room for lies in pinned memory, and its kernels have that address."""
+    plans: list[ListBuffers] = []
+
+    class Buffers(ListBuffers):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            plans.append(self)
+
+    monkeypatch.setattr("lamella.backend.cuda.lists.ListBuffers", Buffers)
+    with fake_device():
+        refused = trained(tmp_path, "--backend", "cuda", "--memory-budget", "1KB")
+        least = re.search(r"a step takes ([\d,.]+) KB even where", refused.output)
+        assert least is not None, refused.output
+        budget = float(least[1].replace(",", "")) * 1.02
+        found = trained(tmp_path, "--backend", "cuda", "--memory-budget", f"{budget:.0f}KB")
+        assert found.exit_code == 0, found.output
+        assert re.search(r"\d+ tensors in pinned memory", found.output)
+        (moved,) = (item for item in plans if item.plan.outside)
+        assert all(moved.start(name) >= moved._outer.address for name in moved.plan.outside if moved._outer)
 
 
 @pytest.mark.gpu
