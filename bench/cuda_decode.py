@@ -95,16 +95,26 @@ def measure(
     print(
         f"tokens that the device and the host choose are {'the same' if by_device == by_host else 'others'}"
     )
-    executable: Any = ours.executable
+    launches = list_of_token(ours)
+    if launches is not None:
+        alone = statistics.median(time_ours(launches.replay) for _ in range(20))
+        print(f"{len(launches.whole.launches)} launches of a token alone: {alone * 1e3:.3f} ms")
+        tell_kernels(launches, chosen.launches)
+    return first, each
+
+
+def list_of_token(generator: Generator) -> CudaList | None:
+    """The launches of a token, where one list has them all."""
+    executable: Any = generator.executable
     names = {
         item.name for one in executable.model.graph.inputs for extent in one.shape for item in symbols(extent)
     }
-    for segment in executable.segments(dict.fromkeys(names, 1)):
-        if isinstance(segment.each, CudaList):
-            alone = statistics.median(time_ours(segment.each.replay) for _ in range(20))
-            print(f"{len(segment.each.whole.launches)} launches of a token alone: {alone * 1e3:.3f} ms")
-            tell_kernels(segment.each, chosen.launches)
-    return first, each
+    found = [item.each for item in executable.segments(dict.fromkeys(names, 1))]
+    return max(
+        (item for item in found if isinstance(item, CudaList)),
+        key=lambda item: len(item.whole.launches),
+        default=None,
+    )
 
 
 def _print_tuning(report: TuningReport) -> None:
@@ -118,7 +128,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=28)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=130)
-    parser.add_argument("--precision", default="bf16", help="several with commas")
+    parser.add_argument("--precision", default="bf16", help="several with commas: f32, bf16, w8, w4, fp8")
     parser.add_argument("--launches", type=int, default=0, help="kernels to tell, the longest first")
     parser.add_argument(
         "--tune", type=float, default=0.0, metavar="SECONDS", help="choose kernels by measuring"

@@ -32,7 +32,7 @@ from lamella.pipeline.options import Options
 ROUNDS = 4
 ANSWER = 12
 """Tokens of one sample."""
-WIDTHS = {"f32": 4.0, "w8": 1.0, "w4": 0.5625, "bf16": 2.0, "int8": 1.0}
+WIDTHS = {"f32": 4.0, "w8": 1.0, "w4": 0.5625, "fp8": 1.0, "bf16": 2.0, "int8": 1.0}
 """Bytes that a weight of a product takes, scales of 4-bit codes included."""
 Answer = Callable[[Sequence[int]], tuple[float, float]]
 """Reads a prompt and answers it: seconds of the prompt, and of each token behind the first."""

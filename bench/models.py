@@ -1,7 +1,7 @@
 """Measure whole models: ours beside onnxruntime, OpenVINO and torch, each in its own process, in turn, in one run.
 
 usage: python -m bench.models [NAME …] [--threads 1,2] [--batch 1,8] [--against torch,onnxruntime,openvino,inductor]
-                              [--backend cpu] [--precision f32|bf16|w8|w4|int8] [--quick] [--rounds N] [--seconds S]
+                              [--backend cpu] [--precision f32|bf16|w8|w4|fp8|int8] [--quick] [--rounds N] [--seconds S]
                               [--patience S] [--apart]
 Without names all networks of bench/networks; results are also written to build/bench/models.json.
 """

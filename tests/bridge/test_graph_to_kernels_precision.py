@@ -58,6 +58,15 @@ def in_groups(array: Reals) -> Reals:
     return decoded(groups, 7, (2,)).reshape(array.shape)
 
 
+def in_bytes(array: Reals, axes: tuple[int, ...] = (1,)) -> Reals:
+    """What codes of f8e4m3 say, the largest of which is 448."""
+    size = np.abs(array).max(axis=axes, keepdims=True)
+    scale = np.float32(1 / 448) * size + np.float32(1e-30)
+    steps = np.clip(array / scale, -448, 448)
+    found: Reals = steps.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale
+    return found
+
+
 def in_bf16(array: Reals) -> Reals:
     """Numbers of bf16."""
     return array.astype(ml_dtypes.bfloat16).astype(np.float32)
@@ -72,6 +81,7 @@ ROWS: dict[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]]] = {
     "w8": (same, lambda weight: decoded(weight, 127, (1,))),
     "w4": (same, in_groups),
     "bf16": (in_bf16, in_bf16),
+    "fp8": (same, in_bytes),
     "int8": (lambda rows: decoded(rows, 127, (1,)), lambda weight: decoded(weight, 127, (1,))),
 }
 """What each precision makes of the rows of an activation and of the channels of a weight."""
@@ -135,7 +145,8 @@ def test_convolutions_compute_with_the_codes(precision: str) -> None:
     x, w = draw(random, 2, 8, 9, 7), draw(random, 24, 8, 3, 3)
     run, plain = compiled(model, "cpu", precision=precision), compiled(model, "reference")
     run.state["w"] = w
-    plain.state["w"] = in_bf16(w) if precision == "bf16" else decoded(w, 127, (1, 2, 3))
+    said = {"bf16": in_bf16(w), "fp8": in_bytes(w, (1, 2, 3))}
+    plain.state["w"] = said.get(precision, decoded(w, 127, (1, 2, 3)))
     narrow = {"bf16": in_bf16(x), "int8": decoded(x, 127, (1, 2, 3))}
     expected = plain(x=narrow.get(precision, x))["y"]
     np.testing.assert_allclose(run(x=x)["y"], expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max())
@@ -160,7 +171,13 @@ def test_codes_of_a_weight_are_made_once() -> None:
 
 @pytest.mark.parametrize(
     ("precision", "packed"),
-    [("w8", "i8x32x64x2"), ("w4", "i8x32x16x2x2"), ("bf16", "bf16x2x32x32x2"), ("int8", "i8x4x32x16x2")],
+    [
+        ("w8", "i8x32x64x2"),
+        ("w4", "i8x32x16x2x2"),
+        ("bf16", "bf16x2x32x32x2"),
+        ("fp8", "f8e4m3x32x64x2"),
+        ("int8", "i8x4x32x16x2"),
+    ],
 )
 def test_kernels_read_the_codes(precision: str, packed: str) -> None:
     kernels = graph_to_kernels(fuse(reduce_precision(product(9, 64, 64), precision)))

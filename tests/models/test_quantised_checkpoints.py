@@ -14,6 +14,9 @@ from safetensors.numpy import load_file, save_file
 import lamella
 from lamella.base.diagnostic import LamellaError
 from lamella.bridge.hf_to_module import open_folder
+from lamella.graph.passes.specialise_shapes import specialise_shapes
+from lamella.kernels.target import find_target
+from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.module.execution import load
 from lamella.pipeline.module.export import export
 from lamella.pipeline.options import Options
@@ -68,7 +71,8 @@ def test_a_scheme_gives_the_numbers_of_its_description(name: str, plain: Path, t
 
 
 @pytest.mark.parametrize(
-    "name", ["gptq 4 zeros", "int8", "nf4 nested", "compressed 4", "fp8 blocks", "fp8 even blocks"]
+    "name",
+    ["gptq 4 zeros", "int8", "nf4 nested", "compressed 4", "fp8 blocks", "fp8 even blocks", "fp8 rows"],
 )
 def test_graphs_compute_with_codes_what_they_compute_with_numbers(
     name: str, plain: Path, tmp_path: Path
@@ -81,6 +85,28 @@ def test_graphs_compute_with_codes_what_they_compute_with_numbers(
         found = lamella.compile(model, backend=backend)(TOKENS)["logits"]
         # Random codes make large numbers, which cancel.
         np.testing.assert_allclose(found, wanted, rtol=0, atol=3e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ["fp8 even blocks", "fp8 rows", "gptq 4 zeros"])
+def test_a_token_on_a_gpu_reads_the_codes(name: str, plain: Path, tmp_path: Path) -> None:
+    """Also in bf16, which would be more bytes: no kernel makes other numbers of them that stay in memory."""
+    coded, _ = _quantised(name, plain, tmp_path)
+    model = specialise_shapes(load(coded, Options()), {"B": 1, "T": 1})
+    options = Options(precision="bf16")
+    made = to_kernels(prepare(model, options, True), options, {}, True, find_target("sm_90a"))
+    kinds = [
+        (item.once, {operand.element for operand in item.operands})
+        for calls in made.calls.values()
+        for item in calls
+    ]
+    (code,) = {"i8", "f8e4m3"} & set().union(*(elements for _, elements in kinds))
+    # What runs once lays codes as codes; products of a token read those.
+    assert {frozenset(elements) for once, elements in kinds if once and code in elements} == {
+        frozenset({code})
+    }
+    products = [elements for once, elements in kinds if not once and code in elements]
+    assert len(products) >= 4
+    assert all(elements <= {code, "f32"} for elements in products)
 
 
 def test_a_quantised_folder_is_written_with_its_numbers(plain: Path, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lamella.base.arrays import element_type_of, numpy_dtype
-from lamella.base.dtype import I4, I8, ElementType
+from lamella.base.dtype import BF16, I4, I8, ElementType
 from lamella.base.records import dataclass
 
 if TYPE_CHECKING:
-    from lamella.base.arrays import Array, DType
+    from lamella.base.arrays import Array
 
 
 LOWEST_CODE = -8
@@ -30,7 +30,7 @@ class CodeForm:
     """What is known of a weight's codes before any is read."""
 
     element: ElementType
-    """i4, i8 or bf16: what kernels read."""
+    """i4, i8, a real of 8 bits, or bf16, which holds all of them: what kernels read."""
     group: int
     """How many neighbours share a scale."""
     has_offsets: bool = False
@@ -86,7 +86,7 @@ def join_forms(forms: Sequence[CodeForm]) -> CodeForm | None:
     numbers = {item.numbers for item in forms}
     if len(numbers) > 1:
         return None
-    element = max((item.element for item in forms), key=lambda item: item.bits)
+    element = _widest([item.element for item in forms])
     has_offsets = any(item.has_offsets for item in forms)
     return CodeForm(element, gcd(*(item.group for item in forms)), has_offsets, *numbers)
 
@@ -94,7 +94,8 @@ def join_forms(forms: Sequence[CodeForm]) -> CodeForm | None:
 def join_rows(parts: Sequence[Codes]) -> Codes:
     """Codes one behind the other along their rows, in the form that holds each of them."""
     groups = lcm(*(item.scales.shape[-1] for item in parts))
-    widest = max((item.codes.dtype for item in parts), key=_bits)
+    found = (element_type_of(item.codes.dtype) for item in parts)
+    widest = numpy_dtype(_widest([item for item in found if item is not None]))
     offsets = None
     if any(item.offsets is not None for item in parts):
         offsets = np.concatenate([_finer(item.offset_rows(), groups) for item in parts])
@@ -103,9 +104,11 @@ def join_rows(parts: Sequence[Codes]) -> Codes:
     return Codes(codes, scales, offsets, parts[0].numbers)
 
 
-def _bits(dtype: DType) -> int:
-    element = element_type_of(dtype)
-    return 0 if element is None else element.bits
+def _widest(elements: Sequence[ElementType]) -> ElementType:
+    """The type that holds codes of all of some types: bf16 where they are integers and reals, or several reals."""
+    if len(set(elements)) > 1 and any(item.is_float for item in elements):
+        return BF16
+    return max(elements, key=lambda item: item.bits)
 
 
 def _finer(scales: Array, groups: int) -> Array:

@@ -87,6 +87,11 @@ class Target:
         return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 90
 
     @property
+    def widens_bytes(self) -> bool:
+        """Whether one instruction makes halves of two reals of 8 bits."""
+        return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 90
+
+    @property
     def has_warpgroups(self) -> bool:
         """Whether four warps multiply together what a copy engine brings to local memory."""
         return self.has_threads and self.cpu == "sm_90a"

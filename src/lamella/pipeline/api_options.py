@@ -99,7 +99,7 @@ class CheckOptions(TypedDict, total=False):
 class CompileOptions(LoadOptions, total=False):
     """The options of `lamella.compile`."""
 
-    precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
+    precision: Literal["f32", "bf16", "w8", "w4", "fp8", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
     tune: bool | None
     """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
@@ -138,7 +138,7 @@ class CompileOptions(LoadOptions, total=False):
 class LowerOptions(LoadOptions, total=False):
     """The options of `lamella.lower`."""
 
-    precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
+    precision: Literal["f32", "bf16", "w8", "w4", "fp8", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
     tune: bool | None
     """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
@@ -165,7 +165,7 @@ class LowerOptions(LoadOptions, total=False):
 class WatchOptions(LoadOptions, total=False):
     """The options of `lamella.watch`."""
 
-    precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
+    precision: Literal["f32", "bf16", "w8", "w4", "fp8", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
     tune: bool | None
     """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
@@ -271,7 +271,7 @@ class QuantizeOptions(TypedDict, total=False):
 class DiffOptions(TypedDict, total=False):
     """The options of `lamella.diff`."""
 
-    precisions: Literal["f32", "f64", "bf16", "w8", "w4", "int8"] | Sequence[Literal["f32", "f64", "bf16", "w8", "w4", "int8"]] | None
+    precisions: Literal["f32", "f64", "bf16", "w8", "w4", "fp8", "int8"] | Sequence[Literal["f32", "f64", "bf16", "w8", "w4", "fp8", "int8"]] | None
     """Compute in this precision; given twice, the first is LEFT's, the second RIGHT's."""
     corners: bool | None
     """Put NaN, infinities, denormals, zeros and the largest numbers among those that are drawn."""
@@ -314,7 +314,7 @@ class DiffOptions(TypedDict, total=False):
 class TrainOptions(TypedDict, total=False):
     """The options of `lamella.train`."""
 
-    precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
+    precision: Literal["f32", "bf16", "w8", "w4", "fp8", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
     tune: bool | None
     """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
@@ -423,7 +423,7 @@ class TrainOptions(TypedDict, total=False):
 class GenerateOptions(TypedDict, total=False):
     """The options of `lamella.generate`."""
 
-    precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
+    precision: Literal["f32", "bf16", "w8", "w4", "fp8", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
     tune: bool | None
     """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""
@@ -496,7 +496,7 @@ class BenchOptions(TypedDict, total=False):
     """Sizes of the first open extent of the inputs, contests for each; by default the model's own."""
     round_seconds: float | None
     """How long each contestant is measured in each of five rounds; 0.5 by default."""
-    precision: Literal["f32", "bf16", "w8", "w4", "int8"] | None
+    precision: Literal["f32", "bf16", "w8", "w4", "fp8", "int8"] | None
     """Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow."""
     tune: bool | None
     """On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept."""

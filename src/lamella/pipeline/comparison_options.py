@@ -25,7 +25,7 @@ CODE = ("tensor", "llvm", "asm", "ptx")
 """Forms that kernels are lowered to."""
 PEERS = ("torch", "inductor", "onnxruntime", "openvino")
 """What is measured beside ours."""
-PRECISIONS = ("f32", "bf16", "w8", "w4", "int8")
+PRECISIONS = ("f32", "bf16", "w8", "w4", "fp8", "int8")
 """What products with weights compute in; all but the first are those of `reduce_precision`."""
 SHOWN_LEVELS = ("source", "weights", "nac", "kernels", "machine", "plan")
 """What a page of the studio shows beside the graph."""

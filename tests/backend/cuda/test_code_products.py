@@ -20,7 +20,7 @@ from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
 from tests.backend.cuda.test_core_products import draw_inputs, linear, write_graph
 
-Precision = Literal["w8", "w4"]
+Precision = Literal["w8", "w4", "fp8"]
 
 VECTORS = {
     "whole blocks": (1, 1024, 2),
@@ -39,7 +39,7 @@ def plan(path: Path, precision: str) -> KernelGraph:
     return replace(made, program=with_sizes(made.program))
 
 
-@pytest.mark.parametrize("precision", ["w8", "w4"])
+@pytest.mark.parametrize("precision", ["w8", "w4", "fp8"])
 @pytest.mark.parametrize("name", VECTORS)
 def test_vectors_meet_woven_codes(name: str, precision: Precision, tmp_path: Path) -> None:
     path = write_graph(tmp_path, *linear(*VECTORS[name]))
@@ -55,7 +55,7 @@ def test_vectors_meet_woven_codes(name: str, precision: Precision, tmp_path: Pat
     np.testing.assert_allclose(run(**given)["y"], want["y"], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["w8", "w4"])
+@pytest.mark.parametrize("precision", ["w8", "w4", "fp8"])
 @pytest.mark.parametrize("name", TILES)
 def test_codes_of_many_columns_are_halves_of_tensor_cores(
     name: str, precision: Precision, tmp_path: Path
@@ -72,7 +72,7 @@ def test_codes_of_many_columns_are_halves_of_tensor_cores(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["w8", "w4"])
+@pytest.mark.parametrize("precision", ["w8", "w4", "fp8"])
 @pytest.mark.parametrize("name", [*VECTORS, *TILES])
 def test_a_device_computes_with_codes(name: str, precision: Precision, tmp_path: Path) -> None:
     path = write_graph(tmp_path, *linear(*{**VECTORS, **TILES}[name]))

@@ -16,7 +16,8 @@ from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.source import Source
-from lamella.kernels.fuse_launches import fit_promises, fuse_launches
+from lamella.kernels.fuse_launches import fuse_launches
+from lamella.kernels.fuse_launches.promises import fit_promises
 from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
@@ -135,3 +136,82 @@ def test_weights_are_loaded_before_the_kernel_in_front_has_ended(start: int) -> 
     assert (before.count("load float"), after.count("load float")) == (1, 1)
     before, after = emit(program, find_target("sm_90a")).text.split("griddepcontrol.wait")
     assert (before.count("load float"), after.count("load float")) == (0, 2)
+
+
+SETTLED = """
+func @make(%x: memref<f32x32>, %y: memref<f32x32>) attributes{subgroup_size=32, work_group_size=[32,1]} {
+  parallel {
+    %l = builtin.subgroup_local_id : i32
+    %i = cast %l : index
+    %a = load %x[%i] : f32
+    store %a, %y[%i]
+  }
+}
+func @use(%x: memref<f32x32>, %p: memref<f32x32>, %y: memref<f32x32>)
+    attributes{subgroup_size=32, work_group_size=[32,1]} {
+  parallel {
+    %l = builtin.subgroup_local_id : i32
+    %i = cast %l : index
+    %a = load %x[%i] : f32
+    %b = load %p[%i] : f32
+    %c = arith.add %a, %b : f32
+    store %c, %y[%i]
+  }
+}
+"""
+
+
+def test_a_list_settles_what_many_read() -> None:
+    """What launch 0 makes is read early by all behind launch 1, which lets them start when it has waited itself."""
+    functions = {item.name: item for item in parse(Source("settled", SETTLED)).program.functions}
+    steps = [("make", "x", "p"), *(("use", f"y{n}", "p", f"y{n + 1}") for n in range(12))]
+    names = dict.fromkeys(name for _, *used in steps for name in used)
+    views = {name: BufferView(name, "f32", (32,), (1,)) for name in names}
+    launches = tuple(
+        Launch(kernel, tuple(views[name] for name in used), (len(used) - 1,)) for kernel, *used in steps
+    )
+    inputs = {name: views[name] for name in ("x", "y0")}
+    whole = LaunchList({name: Buffer(128) for name in names}, launches, inputs, {"y12": views["y12"]})
+    fitted, kernels = fit_promises(whole, functions)
+    made = {item.name: item for item in kernels}
+    texts = [
+        emit(Program(({**functions, **made}[item.kernel],)), find_target("sm_90a")).text
+        for item in fitted.launches
+    ]
+    early = [text[: text.index("griddepcontrol.wait")].count("load float") for text in texts]
+    lets = [text.index("launch_dependents") < text.index("griddepcontrol.wait") for text in texts]
+    # y0 was there before the list; what the launch in front makes never is.
+    assert early == [0, 1, *[1] * 11]
+    assert lets == [True, False, *[True] * 11]
+    told = [_settled_names(made.get(item.kernel)) for item in fitted.launches]
+    assert told == [set(), {"x"}, *[{"p"}] * 11]
+
+
+def test_nothing_settles_where_few_read_it_or_late() -> None:
+    """A launch that waits before it lets the next one start costs something: only a list of many readers has one."""
+    functions = {item.name: item for item in parse(Source("settled", SETTLED)).program.functions}
+    for made_at in (0, 5):
+        steps: list[tuple[str, ...]] = [("use", f"y{n}", "q", f"y{n + 1}") for n in range(6)]
+        steps.insert(made_at, ("make", "x", "p"))
+        steps += (
+            [("use", "y6", "p", "z")]
+            if made_at == 0
+            else [("use", f"z{n}", "p", f"z{n + 1}") for n in range(3)]
+        )
+        names = dict.fromkeys(name for _, *used in steps for name in used)
+        views = {name: BufferView(name, "f32", (32,), (1,)) for name in names}
+        launches = tuple(
+            Launch(kernel, tuple(views[name] for name in used), (len(used) - 1,)) for kernel, *used in steps
+        )
+        whole = LaunchList({name: Buffer(128) for name in names}, launches, {"x": views["x"]}, {})
+        _, kernels = fit_promises(whole, functions)
+        assert not any(item.attributes and item.attributes.find("settles") for item in kernels)
+
+
+def _settled_names(function: Function | None) -> set[str]:
+    parameters = () if function is None else function.parameters
+    return {
+        item.value.name
+        for item in parameters
+        if item.attributes is not None and item.attributes.find("settled")
+    }

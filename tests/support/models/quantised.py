@@ -203,6 +203,11 @@ SCHEMES: Mapping[str, tuple[Callable[[Random, int, int], Quantised], dict[str, o
     "fp8 blocks": (
         fp8(48, "weight_scale_inv"),
         {"quant_method": "fp8", "weight_block_size": [48, 48]},
+        True,
+    ),
+    "fp8 odd blocks": (
+        fp8(24, "weight_scale_inv"),
+        {"quant_method": "fp8", "weight_block_size": [24, 24]},
         False,
     ),
     "fp8 even blocks": (

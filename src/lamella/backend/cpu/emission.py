@@ -37,6 +37,7 @@ from lamella.backend.cpu.emit.memory import (
 from lamella.backend.cpu.emit.pipeline_plan import WIDE, PipelinePlan, find_pipeline
 from lamella.backend.cpu.emit.pipelines import ProductEmitter
 from lamella.backend.cpu.emit.scalars import emit_constant
+from lamella.backend.cpu.emit.scalars.byte_pairs import load_pair, note_pairs
 from lamella.backend.cpu.emit.stream_plan import StreamPlan, find_stream
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import (
@@ -377,6 +378,7 @@ def _emitters(context: EmitContext) -> Emitters:
 
 def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValue, ...]:
     """Emit statements; gives what the last of them yields."""
+    note_pairs(context, statements)
     for statement in statements:
         instruction = statement.instruction
         if context.stream is not None and context.stream.take(statement):
@@ -391,6 +393,8 @@ def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValu
 def _emit(context: EmitContext, statement: Statement) -> None:
     instruction = statement.instruction
     wait_before(context, instruction)
+    if context.pairs and load_pair(context, statement):
+        return
     if isinstance(instruction, For):
         _name(context, statement, emit_for(context, instruction, statement.results))
     elif isinstance(instruction, If):
@@ -454,7 +458,9 @@ def emit_program(program: Program, lowered: Program, target: Target, symbols: Se
             _emit_thread(context, function, plan, together)
         else:
             _emit_range(context, function)
-        definitions.append(_define(symbol, context, threads, plan is not None))
+        bound = None if function.attributes is None else function.attributes.find("registers")
+        registers = bound if isinstance(bound, int) and plan is None else None
+        definitions.append(_define(symbol, context, threads, plan is not None, registers))
         pipeline = None if plan is None else plan.pipeline
         size = local_bytes(function)
         entries.append(KernelSymbol(function.name, symbol, size, pipeline, together, context.early))
@@ -476,15 +482,21 @@ def _find_plan(context: EmitContext, function: Function) -> PipelinePlan | Strea
     return find_pipeline(function, context.target) or find_stream(function, context.target)
 
 
-def _define(symbol: str, context: EmitContext, threads: int, alone: bool) -> str:
+LEAST_REGISTERS, MOST_REGISTERS = 24, 255
+"""Of a work-item of a GPU."""
+
+
+def _define(symbol: str, context: EmitContext, threads: int, alone: bool, registers: int | None) -> str:
     """The definition of a kernel; one for threads gets no range, because each work-group finds out who it is.
 
     It says how many threads a block has: else registers might not do for them. One that is `alone` on its
-    multiprocessor has all of them.
+    multiprocessor has all of them; another one may be bounded by its text.
     """
     head = f"define void @{symbol}(ptr %args, i64 %first, i64 %last, i64 %groups, ptr %scratch) nounwind {{"
     if context.threads:
         most = f'"nvvm.maxntid"="{threads}"' + ' "nvvm.minctasm"="1"' * alone
+        if registers is not None:
+            most += f' "nvvm.maxnreg"="{min(max(registers, LEAST_REGISTERS), MOST_REGISTERS)}"'
         head = f"define ptx_kernel void @{symbol}(ptr %args, i64 %groups) nounwind {most} {{"
     return f"{head}\nentry:\n{context.out.body()}\n}}"
 
@@ -550,7 +562,9 @@ def _emit_thread(
     enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function), together)
     _load_parameters(context, function)
     if context.early:
-        let_next_start(context)
+        context.settles = function.attributes is not None and function.attributes.find("settles") is True
+        if not context.settles:
+            let_next_start(context)
         fetch_slots(context)
         if plan is None:
             fetch_matrix(context, function)

@@ -439,9 +439,9 @@ class AttentionWriter:
 
     def _key_place(self, builder: Builder, bound: KeyBound, values: Mapping[str, Value]) -> Value:
         """The number of a key, at least 0 and below that of all keys."""
-        return builder.arith("max", self._key_number(builder, bound, values), builder.constant(0))
+        return builder.arith("max", self._last_key(builder, bound, values), builder.constant(0))
 
-    def _key_number(self, builder: Builder, bound: KeyBound, values: Mapping[str, Value]) -> Value:
+    def _last_key(self, builder: Builder, bound: KeyBound, values: Mapping[str, Value]) -> Value:
         """The number of a key, below that of all keys; less than 0 where there is none."""
         found = form_value(builder, bound.form.replace(self.roles.query, self._query), values)
         for name in bound.scalars:

@@ -36,10 +36,12 @@ from lamella.bridge.graph_to_kernels.tiled import (
 from lamella.bridge.graph_to_kernels.vector_fronts import add_product, find_front
 from lamella.bridge.graph_to_kernels.vector_products import (
     MOST_COLUMNS,
+    NEAR,
     PIECE,
     VectorProduct,
     count_rows,
     promise_pieces,
+    put_together,
 )
 from lamella.bridge.graph_to_kernels.vector_writer import LANE, VectorWriter
 from lamella.kernels.build import Builder
@@ -149,6 +151,8 @@ def find_code_product(
         replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], woven, key,
         vectors, found.keys[not flipped], PIECE, rows, True, front,
     )  # fmt: skip
+    if sum(BYTES[item.element] for item in read) * weave.length > NEAR:
+        plan = put_together(plan, target, weave.length // weave.width)
     return CodeProduct(plan, source, weave, along)
 
 
@@ -270,8 +274,8 @@ def _read_code(
     then, otherwise, found = builder.inner(), builder.inner(), builder.names.new()
     here = {**values, **weave.places(then, position)}
     then.give(then.load(source.memref, source.places(then, here), type_))
-    zero = otherwise.constant(0 if source.element == "i8" else 0.0, type_)
-    otherwise.give(zero)
+    # Reals of 8 bits are no type of constants.
+    otherwise.give(otherwise.cast(otherwise.constant(0, WORD), type_))
     builder.put(If(inside, then.region(), otherwise.region(), (type_,)), (found,))
     return found
 
@@ -322,27 +326,42 @@ class CodeWriter(VectorWriter):
         weave, real = self.weave, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         sums = [builder.constant(0.0, real)] * self.count_sums(len(places))
-        whole = weave.length // weave.width
+        together = self.plan.together
+        whole = weave.length // weave.width // together
         for begin, end, unrolled in self.turns(whole, PIECE):
             attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
             bounds = builder.constant(begin), builder.constant(end), None
             with builder.loop(*bounds, [(value, real) for value in sums], attributes) as loop:
-                start = self._start(loop.body, loop.variable, lane)
+                start = self._start(loop.body, self._block_of(loop.body, loop.variable), lane)
                 loop.body.give(*self._block(loop.body, sides, start, places, loop.carried))
             sums = loop.results
-        if whole < weave.blocks:
-            start = self._start(builder, builder.constant(whole), lane)
+        if whole * together < weave.blocks:
+            start = self._start(builder, self._block_of(builder, builder.constant(whole)), lane)
             sums = self._block(builder, sides, start, places, sums, weave.length)
-        return self.add_up(builder, sums)
+        return self.add_up(builder, sums if self.room is None else self.exchange(builder, sums, self.room))
+
+    def _block_of(self, builder: Builder, turn: Value) -> Value:
+        """The block that a subgroup reads in a turn."""
+        if self.plan.together == 1:
+            return turn
+        own = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
+        first = builder.arith("mul", turn, builder.constant(self.plan.together))
+        return builder.arith("add", first, own)
 
     def _start(self, builder: Builder, block: Value, lane: Value) -> tuple[Value, Value]:
-        """The first byte that a work-item reads of a block, and the first element of its vectors."""
+        """The first byte that a work-item reads of a block, and the first element of its vectors.
 
-        def at(width: int, step: int) -> Value:
+        Of a block behind the last one, where subgroups share them, it reads the last one, and no vectors.
+        """
+
+        def at(block: Value, width: int, step: int) -> Value:
             begin = builder.arith("mul", block, builder.constant(width))
             return builder.arith("add", begin, builder.arith("mul", lane, builder.constant(step)))
 
-        return at(WARP * PIECE, PIECE), at(self.weave.width, self.weave.unit)
+        weave, there = self.weave, block
+        if weave.blocks % self.plan.together:
+            there = builder.arith("min", block, builder.constant(weave.blocks - 1))
+        return at(there, WARP * PIECE, PIECE), at(block, weave.width, weave.unit)
 
     def _block(
         self,
@@ -428,10 +447,13 @@ class CodeWriter(VectorWriter):
                 total = builder.arith("mul", *pairs.pop(0), type_=real)
             for pair in pairs:
                 total = add_product(builder, *pair, total, real)
+            factors = []
             for access in self.groups:
                 own = (access.memref, *(place[name] for name in sorted(access.loops() - set(weave.loops))))
                 if own not in scales:
                     scales[own] = self.load(builder, access, {**place, **sum_place})
-                total = builder.arith("mul", total, scales[own], type_=real)
-            found[number] = builder.arith("add", found[number], total, type_=real) if self.groups else total
+                factors.append(scales[own])
+            for factor in factors[1:]:
+                total = builder.arith("mul", total, factor, type_=real)
+            found[number] = add_product(builder, total, factors[0], found[number], real) if factors else total
         return found

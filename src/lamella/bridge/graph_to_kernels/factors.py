@@ -1,7 +1,7 @@
 """Factors of sums of products: elements as they are, or narrow codes that are decoded on the way.
 
 y += x * w                      both are elements
-y += x * (real(q) * s)          q holds codes, s their scale: one for a row of q, or for some of its elements
+y += x * (real(q) * s)          q holds codes, integers or reals of 8 bits, s the scale of a row of q, or of a part
 y += x * (t[q + 8] * s)         codes of 4 bits that are looked up in a table of sixteen numbers
 """
 
@@ -46,7 +46,7 @@ def find_decoded(term: Scalar, scaled: bool = False) -> Factor | None:
         return None
     first = term.operands[0]
     if term.function == "cast" and term.type == "real":
-        return Factor(first) if isinstance(first, Element) and first.type == "int" else None
+        return Factor(first) if isinstance(first, Element) and first.type in ("int", "real") else None
     if term.function != "*" or not scaled:
         return None
     for codes, scale in (term.operands, term.operands[::-1]):

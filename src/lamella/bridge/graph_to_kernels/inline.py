@@ -18,7 +18,7 @@ from math import prod
 from types import MappingProxyType
 
 from lamella.base.affine import Affine
-from lamella.base.dtype import F32, F64, ElementType, Kind
+from lamella.base.dtype import F8E4M3, F8E5M2, F32, F64, ElementType, Kind
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
@@ -43,6 +43,8 @@ DEEPEST = 150
 """Terms inside each other in one value: whoever walks it may recurse."""
 MOST_TERMS = 1500
 """Terms of one stage."""
+BYTES = (F8E4M3, F8E5M2)
+"""Types of reals that are codes: nothing computes in them."""
 
 # --- what is cheaper to compute once: in units of one vector instruction ------------------------------------
 
@@ -427,7 +429,12 @@ class _StageWriter:
         for key, size in sizes.items():
             if key not in frame.guarded:
                 self._test(found[key], size)
-        return self._rounded(value, held.element)
+        return self._rounded(self._widened(value, held.element), held.element)
+
+    def _widened(self, value: Scalar, element: ElementType) -> Scalar:
+        """Codes that a cast widens, as that: a product with a scale then says which factor is the codes."""
+        widens = isinstance(value, Element) and self.formulas.tensors[value.tensor].element in BYTES
+        return self.table.apply("cast", (value,), "real") if widens and element == F32 else value
 
     def _test(self, index: Scalar | Guard, size: int) -> None:
         """Skip the steps that a tested index skips whose access is not there any more."""

@@ -210,11 +210,16 @@ def _vectors(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> 
     return [
         Way(
             f"{_count(rows, 'row')}, {pieces} pieces",
-            partial(write_vector_product, replace(plan, rows=rows, unrolled=pieces), place.tensors),
+            partial(write_vector_product, _with_rows(plan, rows, pieces), place.tensors),
         )
         for rows in _row_counts(plan)
         for pieces in PIECES
     ]
+
+
+def _with_rows(plan: VectorProduct, rows: int, pieces: int) -> VectorProduct:
+    bound = plan.registers if rows == plan.rows else None
+    return replace(plan, rows=rows, unrolled=pieces, registers=bound)
 
 
 def _row_counts(plan: VectorProduct) -> list[int]:

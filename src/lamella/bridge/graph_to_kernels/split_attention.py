@@ -35,7 +35,7 @@ from lamella.bridge.graph_to_kernels.vector_products import promise_pieces
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
-from lamella.lang.tensor.nodes import Barrier, Math, Scalar, SubgroupOperation, Value
+from lamella.lang.tensor.nodes import Barrier, Math, Scalar, SubgroupBroadcast, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX, make_memref
 from lamella.ops.formula import Element
 
@@ -190,7 +190,7 @@ class _PartWriter(AttentionWriter):
         for query in range(self.roles.rows):
             here = {**values, self.roles.query: builder.constant(query)}
             same = once and self.last
-            self.last.append(self.last[0] if same else self._key_number(builder, visible.last, here))
+            self.last.append(self.last[0] if same else self._last_key(builder, visible.last, here))
 
     def _load_vector(
         self, builder: Builder, access: Access, values: Mapping[str, Value], along: str
@@ -383,30 +383,18 @@ class _JoinWriter:
                     self.accesses[key] = self.parameters.add(end.keys[key], access)
         inner = (roles.query, roles.rows)
         parts = self.parameters.add(PARTS, _held(roles, self.parts, [inner, (roles.width, width)]))
-        most, total = (self.parameters.add(key, _held(roles, self.parts, [inner])) for key in (MOST, TOTAL))
+        rows = [self.parameters.add(key, _held(roles, self.parts, [inner])) for key in (MOST, TOTAL)]
         builder = self.parameters.builder()
         values = split_group(builder, [*roles.outer, roles.query], roles.extents)
         with builder.parallel() as region:
-            lane = region.cast(region.builtin("subgroup_local_id", LANE), INDEX)
-            first = region.arith("mul", lane, region.constant(width // WARP))
-            numbers = [{**values, PART: region.constant(part)} for part in range(self.parts)]
+            lane = region.builtin("subgroup_local_id", LANE)
+            first = region.arith("mul", region.cast(lane, INDEX), region.constant(width // WARP))
             places = [
                 region.arith("add", first, region.constant(step)) if step else first
                 for step in range(width // WARP)
             ]
-            tops, totals = (
-                [region.load(item.memref, item.places(region, here), REAL) for here in numbers]
-                for item in (most, total)
-            )
-            held = [
-                [
-                    region.load(parts.memref, parts.places(region, {**here, roles.width: place}), REAL)
-                    for here in numbers
-                ]
-                for place in places
-            ]
-            factors, _ = find_factors(region, tops)
-            whole = weighted(region, factors, totals)
+            held = [self._load_parts(region, parts, {**values, roles.width: place}) for place in places]
+            factors, whole = self._find_factors(region, lane, rows, values)
             shrinks = region.arith("div", region.constant(1.0, REAL), whole, type_=REAL)
             if not self.divides_weights:
                 zero = region.constant(0.0, REAL)
@@ -420,6 +408,30 @@ class _JoinWriter:
         )
         kernel = promise_pieces(kernel, [parts], min(4, width // WARP))
         return replace(kernel, attributes=group_sizes(1))
+
+    def _load_parts(self, builder: Builder, parts: Access, values: Mapping[str, Value]) -> list[Value]:
+        """An element of the mixture of each part."""
+        found = []
+        for part in range(self.parts):
+            here = {**values, PART: builder.constant(part)}
+            found.append(builder.load(parts.memref, parts.places(builder, here), REAL))
+        return found
+
+    def _find_factors(
+        self, builder: Builder, lane: Value, rows: Sequence[Access], values: Mapping[str, Value]
+    ) -> tuple[list[Value], Value]:
+        """By what the mixture of each part is multiplied, and the sum of all weights; each lane knows one part."""
+        own = builder.arith("min", lane, builder.constant(self.parts - 1, LANE), type_=LANE)
+        here = {**values, PART: builder.cast(own, INDEX)}
+        top, total = (builder.load(item.memref, item.places(builder, here), REAL) for item in rows)
+        most = builder.value(SubgroupOperation("max", "reduce", top, REAL))
+        factor = _exponential(builder, top, most)
+        is_own = builder.compare("lt", lane, builder.constant(self.parts, LANE))
+        weight = builder.arith("mul", factor, total, type_=REAL)
+        weight = builder.arith("select", is_own, weight, builder.constant(0.0, REAL), type_=REAL)
+        lanes = [builder.constant(part, LANE) for part in range(self.parts)]
+        factors = [builder.value(SubgroupBroadcast(factor, item, REAL)) for item in lanes]
+        return factors, builder.value(SubgroupOperation("add", "reduce", weight, REAL))
 
     def _store(self, builder: Builder, here: Mapping[str, Value], mixture: Value) -> None:
         """Store what outputs are made of an element of the mixture."""

@@ -31,10 +31,11 @@ class TileKernel:
     """Whether it tells steps without a value by a flag."""
 
 
-def group_sizes(subgroups: int) -> Dictionary:
-    """The attributes of a kernel whose work-groups are so many subgroups of threads."""
+def group_sizes(subgroups: int, registers: int | None = None) -> Dictionary:
+    """The attributes of a kernel whose work-groups are so many subgroups of threads, perhaps of few registers."""
     size = DictionaryEntry("work_group_size", (WARP * subgroups, 1))
-    return Dictionary((DictionaryEntry("subgroup_size", WARP), size))
+    bound = () if registers is None else (DictionaryEntry("registers", registers),)
+    return Dictionary((DictionaryEntry("subgroup_size", WARP), size, *bound))
 
 
 def promise_pairs(kernel: TileKernel, outputs: Iterable[Value]) -> TileKernel:

@@ -57,6 +57,10 @@ NEAR = 4096
 """Bytes of a vector, with what normalises it, that each subgroup reads whole: its kernel may be a phase of another."""
 MOST_SUMS = 4
 """Sums of a subgroup, at most: those of one row with each vector."""
+REGISTERS, REGISTER, GRAIN = 1 << 16, 4, 8
+"""Registers of a multiprocessor, the bytes of one, and so many are given out at once."""
+BESIDE, LEAST_BESIDE = 32, 24
+"""Registers that a work-item has beside pieces of the matrix, and those that will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,8 @@ class VectorProduct:
     """Subgroups of a work-group, which share the sums of all its rows."""
     unrolled: int = UNROLLED
     """Pieces of rows that are under way at once, at most."""
+    registers: int | None = None
+    """The registers of a work-item, at most, where the kernel behind would find no room otherwise."""
 
     @property
     def column_count(self) -> int:
@@ -149,12 +155,24 @@ def find_vector_product(
     )  # fmt: skip
     read = sum(BYTES[item.element] for item in (along[1:] or along)) * extents[inner]
     if read > NEAR:
-        plan = put_together(plan, target)
+        plan = put_together(plan, target, extents[inner] // (plan.piece * WARP))
     if plan.together == 1 and front is not None:
         # Each subgroup reads all of a vector: neighbours are to read neighbouring pieces.
         most = PIECE // max(BYTES[item.element] for item in (matrix, *along[1:]))
         plan = replace(plan, piece=_piece([matrix, *along], inner, extents, most))
-    return plan
+    return replace(plan, registers=_count_registers(plan, target))
+
+
+def _count_registers(plan: VectorProduct, target: Target) -> int | None:
+    """A bound where work-items hold more of the matrix than leaves half of a multiprocessor to the kernel behind."""
+    if plan.together == 1:
+        return None
+    pieces = plan.found.extents[plan.sum] // (plan.piece * WARP * plan.together)
+    held = min(FIRST, pieces * plan.rows * plan.parts * plan.together) * PIECE // REGISTER
+    items = -(-plan.groups // max(1, target.multiprocessors)) * plan.together * WARP
+    half = -(-REGISTERS // 2 // items // GRAIN) * GRAIN
+    bound = max(held + LEAST_BESIDE, half)
+    return bound if bound < held + BESIDE else None
 
 
 def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], target: Target) -> int:
@@ -165,14 +183,12 @@ def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], ta
     return max(1, min(wanted, MOST_SUMS // (columns * group.parts), extents[roles.row]))
 
 
-def put_together(plan: VectorProduct, target: Target) -> VectorProduct:
-    """The plan with subgroups that share sums, as many as leave a work-group for each multiprocessor."""
+def put_together(plan: VectorProduct, target: Target, steps: int) -> VectorProduct:
+    """The plan with subgroups that share the steps of a sum, as many as leave a work-group for each multiprocessor."""
     extents, together = plan.found.extents, TOGETHER
     sums = plan.rows * plan.parts * prod(extents[name] for name in plan.columns)
     while together > 1 and (
-        plan.groups // together < target.multiprocessors
-        or extents[plan.sum] < together * plan.piece * WARP
-        or sums * together > MOST_SHARED
+        plan.groups // together < target.multiprocessors or steps < together or sums * together > MOST_SHARED
     ):
         together //= 2
     return replace(plan, together=together)

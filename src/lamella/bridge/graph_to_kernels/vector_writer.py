@@ -103,9 +103,8 @@ class VectorWriter:
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
         """The kernel whose factors begin where pieces of them can be read at once."""
         along = [sides[0], *self.read_along(sides[1], self.plan.sum)]
-        return replace(
-            promise_pieces(kernel, along, self.plan.piece), attributes=group_sizes(self.plan.together)
-        )
+        sizes = group_sizes(self.plan.together, self.plan.registers)
+        return replace(promise_pieces(kernel, along, self.plan.piece), attributes=sizes)
 
     def read_along(self, vectors: Access, sum_: str) -> Sequence[Access]:
         """What is read for an element of a vector."""
@@ -166,7 +165,7 @@ class VectorWriter:
                 If(inside, then.region(), otherwise.region(), tuple(real for _ in sums)), tuple(found)
             )
             sums = found
-        return self.add_up(builder, sums if self.room is None else self._exchange(builder, sums, self.room))
+        return self.add_up(builder, sums if self.room is None else self.exchange(builder, sums, self.room))
 
     def _first(self, builder: Builder) -> Value:
         """The first element of the sum that a work-item reads."""
@@ -179,7 +178,7 @@ class VectorWriter:
         before = builder.arith("mul", subgroup, builder.constant(plan.piece * WARP))
         return builder.arith("add", before, own)
 
-    def _exchange(self, builder: Builder, sums: Sequence[Value], room: Value) -> list[Value]:
+    def exchange(self, builder: Builder, sums: Sequence[Value], room: Value) -> list[Value]:
         """The sums of the rows of each subgroup, told those of all rows over the parts of the sum."""
         plan, real = self.plan, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)

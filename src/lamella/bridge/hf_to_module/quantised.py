@@ -1,8 +1,8 @@
 """Quantised checkpoints: tensors that packages of quantisation store in parts, as the weights that they stand for.
 
 A scheme knows which tensors belong to one weight, its shape, and how its codes lie in them. Codes that are linear, and
-whose neighbours share a scale, stay codes up to the kernels (numbers of 8 bits as bf16); others become numbers when
-they are read.
+whose neighbours share a scale, stay codes up to the kernels, integers and reals of 8 bits alike; others become numbers
+when they are read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import gcd
 from pathlib import Path
 from types import MappingProxyType
 
@@ -316,6 +317,8 @@ def _sizes(value: object) -> tuple[int, ...]:
 
 
 _F8 = (types.F8E4M3, types.F8E5M2)
+LEAST_GROUP = 16
+"""Neighbours that share a scale, at least, where a block that ends inside a row is cut: fewer are not worth theirs."""
 
 
 def _float8(group: Group, scale: str) -> CodedTensor | None:
@@ -330,23 +333,21 @@ def _float8(group: Group, scale: str) -> CodedTensor | None:
     else:
         group.expect(scale, (), (1,), (1, 1), (outputs, 1), (outputs,))
 
-    columns = block[1] if all(block) else inputs
-    form = CodeForm(types.BF16, columns) if columns and inputs % columns == 0 else None
+    columns = gcd(block[1], inputs) if all(block) else inputs
+    kept = columns == inputs or columns >= LEAST_GROUP
+    form = CodeForm(group.parts["weight"].dtype, columns) if kept else None
 
     def scales(read: Read) -> Array:
         """A scale for each row, or for each part of a row."""
         found = read(scale).astype(np.float32)
         if all(block):
-            return found.repeat(block[0], 0)[:outputs]
+            wide = found.repeat(block[0], 0)[:outputs].repeat(block[1] // columns, 1)
+            return np.ascontiguousarray(wide[:, : inputs // columns])
         return np.ascontiguousarray(np.broadcast_to(found.reshape(-1, 1), (outputs, 1)))
 
     def load(read: Read) -> Codes | Array:
-        # Every number of 8 bits is one of bf16 too, which kernels read.
-        codes, found = read("weight"), scales(read)
-        if form is not None:
-            return Codes(codes.astype(numpy_dtype(types.BF16)), found)
-        numbers: Array = codes.astype(np.float32) * found.repeat(block[1], 1)[:, :inputs]
-        return numbers
+        codes = Codes(read("weight"), scales(read))
+        return codes if form is not None else codes.decode()
 
     return group.coded((outputs, inputs), form, load)
 

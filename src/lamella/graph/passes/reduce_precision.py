@@ -2,12 +2,14 @@
 
     w8     x · wᵀ = x · (real(q) * s)ᵀ            q: i8 with one scale for each channel
     w4     x · wᵀ = x · (real(q) * s)ᵀ            q: i4 with one scale for each 32 elements along the sum
+    fp8    x · wᵀ = x · (real(q) * s)ᵀ            q: f8e4m3 with one scale for each channel
     bf16   x · wᵀ = real(bf16(x)) · real(bf16(w))ᵀ
     int8   x · wᵀ = (real(p) * t) · (real(q) * s)ᵀ   p: i8 with a scale for each row of the activation, made anew
 
 What makes `q` and `s` depends on weights alone and runs once. What makes numbers of them again is one chain for each
 product, which a kernel takes in: narrow numbers are what it reads. All of it is operations of the library, so that the
-reference computes the numbers of the reduced model.
+reference computes the numbers of the reduced model. Weights that the model holds as codes with scales stay codes where
+they are those of the precision, and on a GPU with bf16, which would make more bytes of them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
-from lamella.base.dtype import BF16, F32, I4, I8, ElementType
+from lamella.base.dtype import BF16, F8E4M3, F8E5M2, F32, I4, I8, ElementType
 from lamella.base.errors import Found
 from lamella.base.records import dataclass
 from lamella.graph.build import call
@@ -36,6 +38,12 @@ SMALLEST = 1e-30
 """Added to every scale, so that a row of zeros has one."""
 GATHERING = ("moe._gather_tokens",)
 """Operators that move rows of their first input to several places: narrow numbers are fewer bytes to move."""
+MULTIPLY, CAST = "math.mul", "layout.cast"
+"""What makes numbers of codes."""
+SHAPING = (*MOVING, "layout.reshape", "layout.squeeze", "layout.unsqueeze")
+"""What brings those to the shape of a weight."""
+BYTES = (F8E4M3, F8E5M2)
+"""Reals that need a scale."""
 _StoredKey: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
 """A tensor, the path of its region, the axes that share a scale."""
 
@@ -56,6 +64,8 @@ def reduce_precision(
     flat = decompose_all(model)
     reducing = _Reducing(flat, REDUCTIONS[precision])
     reducing.all_products = all_products and REDUCTIONS[precision].activation == BF16
+    if reducing.all_products:
+        reducing.kept = (I4, I8, *BYTES)
     reducing.whole, reducing.streamed = whole, streamed
     reducing.cut = _cut_up(flat.graph) if reducing.all_products else frozenset()
     return replace(flat, graph=rewrite(flat.graph, reducing.visit))
@@ -70,6 +80,8 @@ class Reduction:
     """None where activations stay as they are."""
     group: int | None = None
     """Elements along the sum that share a scale; a whole channel of the weight where nothing is said."""
+    kept: tuple[ElementType, ...] = ()
+    """Types of codes that stay where the model has them, with their scales."""
 
 
 REDUCTIONS: Mapping[str, Reduction] = MappingProxyType(
@@ -77,6 +89,7 @@ REDUCTIONS: Mapping[str, Reduction] = MappingProxyType(
         "bf16": Reduction(BF16, BF16),
         "w8": Reduction(I8),
         "w4": Reduction(I4, group=GROUP),
+        "fp8": Reduction(F8E4M3, kept=BYTES),
         "int8": Reduction(I8, I8),
     }
 )
@@ -90,6 +103,9 @@ class _Reducing:
         self.library: Library = model.library
         self.reduction = reduction
         self.fixed = FixedTensors(model.graph, model.library)
+        self.variables = {item.name for item in model.graph.variables}
+        self.kept = reduction.kept
+        """Types of codes that stay as they are."""
         self.products = KnownProducts(model.library, self.fixed)
         self.stored: dict[_StoredKey, _Stored] = {}
         """What is stored of each factor: a tensor, the path of its region, the axes that share a scale."""
@@ -108,6 +124,8 @@ class _Reducing:
         if product is None and self.all_products and isinstance(node, Operation):
             return self._reduce_both(node, walk)
         if product is None or product.result.element != F32 or _is_quantized(product):
+            return None
+        if self._is_stored(product.operand(product.weight), walk):
             return None
         calls, before = _Calls(self.library, walk), dict(self.stored)
         try:
@@ -143,6 +161,20 @@ class _Reducing:
         made = (*calls.made, replace(operation, inputs=tuple(inputs)))
         return Replacement(tuple(replace(item, origin=item.origin or operation.origin) for item in made))
 
+    def _is_stored(self, weight: Tensor | None, walk: RewriteWalk) -> bool:
+        """Whether a weight is codes of the model that stay, times their scales."""
+        maker = None if weight is None else walk.maker(weight)
+        while maker is not None and maker.operator in SHAPING:
+            maker = walk.maker(maker.inputs[0])
+        if maker is None or maker.operator != MULTIPLY:
+            return False
+        casts = [walk.maker(item) for item in maker.inputs]
+        codes = [item.inputs[0] for item in casts if item is not None and item.operator == CAST]
+        return any(
+            isinstance(item, Tensor) and item.name in self.variables and item.element in self.kept
+            for item in codes
+        )
+
     def _weight(self, product: WeightedProduct, calls: _Calls) -> Argument:
         weight = product.operand(product.weight)
         if weight is None or weight.element != F32 or _row_length(weight, product.rows) < GROUP:
@@ -175,12 +207,13 @@ class _Reducing:
         source = narrow_source(calls.walk, tensor)
         if source is not None and source.element == element:
             return calls.cast(source, F32, f"{tensor.name}.real")
-        if key not in self.stored and element.is_float:
+        is_half = element.is_float and element not in BYTES
+        if key not in self.stored and is_half:
             self._take_before(tensor, key, calls)
-        if key not in self.stored and element.is_float:
+        if key not in self.stored and is_half:
             self._take_moved(tensor, element, key, calls)
         if key not in self.stored:
-            self.stored[key] = (_store if element.is_float else _quantize)(tensor, element, along, calls)
+            self.stored[key] = (_store if is_half else _quantize)(tensor, element, along, calls)
         found = self.stored[key]
         decoded = calls.cast(found.codes, F32, f"{tensor.name}.real")
         if found.scale is None:
@@ -229,14 +262,15 @@ def _store(tensor: Tensor, element: ElementType, along: Sequence[int], calls: _C
 
 
 def _quantize(tensor: Tensor, element: ElementType, along: Sequence[int], calls: _Calls) -> _Stored:
-    """Integers that reach their largest one where the tensor does, along the axes that share a scale."""
+    """Codes that reach their largest one where the tensor does, along the axes that share a scale."""
     name = tensor.name
     size = calls.call("math.abs", (tensor,), f"{name}.size")
     largest = calls.call("math.max_reduce", (size,), f"{name}.largest", {"axes": tuple(along)})
-    step, least = calls.constant(1.0 / element.maximum), calls.constant(SMALLEST)
+    most = element.largest if element.is_float else element.maximum
+    step, least = calls.constant(1.0 / most), calls.constant(SMALLEST)
     scale = calls.call("math.axpb", (step, largest, least), f"{name}.scale")
     steps = calls.call("math.div", (tensor, scale), f"{name}.steps")
-    whole = calls.call("math.round", (steps,), f"{name}.rounded")
+    whole = steps if element.is_float else calls.call("math.round", (steps,), f"{name}.rounded")
     return _Stored(calls.cast(whole, element, f"{name}.{element}"), scale)
 
 

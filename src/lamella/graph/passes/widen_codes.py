@@ -1,45 +1,58 @@
-"""Codes of 4 bits as integers of 8, for languages that have none of 4: the same numbers, in twice the room.
+"""Codes of 4 bits as integers of 8, and reals of 8 bits as bf16, for languages that have neither: twice the room.
 
-real(q: i4) = real(q: i8)        t[q + 8] = gather(t, int(q) + 8)
+real(q: i4) = real(q: i8)        t[q + 8] = gather(t, int(q) + 8)        real(q: f8e4m3) = real(q: bf16)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
+from lamella.base.arrays import numpy_dtype
 from lamella.base.codes import LOWEST_CODE
-from lamella.base.dtype import F32, I4, I8, I64
+from lamella.base.dtype import BF16, F8E4M3, F8E5M2, F32, I4, I8, I64, ElementType
 from lamella.graph.build import call
 from lamella.graph.model import Model
 from lamella.graph.nodes import Constant, Node, Operation, Tensor
 from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
+from lamella.ops.library import Library
 
 if TYPE_CHECKING:
     from lamella.base.arrays import Array
 
 
-def widen_codes(model: Model) -> Model:
-    """The model whose variables of 4 bits have 8, where casts, tables and rows of them are all that reads them."""
-    narrow = frozenset(item.name for item in model.graph.variables if item.element == I4)
-    if not narrow:
+Wider: TypeAlias = Mapping[ElementType, ElementType]
+REALS: Wider = MappingProxyType({F8E4M3: BF16, F8E5M2: BF16})
+"""The type that holds all numbers of one that few languages have."""
+WIDER: Wider = MappingProxyType({I4: I8, **REALS})
+"""The same of integers too."""
+
+
+def widen_codes(model: Model, wider: Wider = WIDER) -> Model:
+    """The model whose codes have wider types, where casts, tables and rows of them are all that reads them."""
+    wide = {
+        item.name: replace(item, element=wider[item.element])
+        for item in model.graph.variables
+        if item.element in wider
+    }
+    if not wide:
         return model
-    graph = rewrite(model.graph, _Widening(model, narrow).visit)
-    variables = tuple(replace(item, element=I8) if item.name in narrow else item for item in graph.variables)
-    data = None if model.data is None else _WidenedData(model.data, narrow)
+    elements = {name: item.element for name, item in wide.items()}
+    variables = tuple(wide.get(item.name, item) for item in model.graph.variables)
+    graph = rewrite(model.graph, _Widening(model.library, wide).visit)
+    data = None if model.data is None else _WidenedData(model.data, elements)
     return replace(model, graph=replace(graph, variables=variables), data=data)
 
 
 class _Widening:
-    def __init__(self, model: Model, narrow: frozenset[str]) -> None:
-        self.library = model.library
-        self.wide = {
-            item.name: replace(item, element=I8) for item in model.graph.variables if item.name in narrow
-        }
+    def __init__(self, library: Library, wide: Mapping[str, Tensor]) -> None:
+        self.library = library
+        self.wide = dict(wide)
 
     def visit(self, node: Node, walk: RewriteWalk) -> Replacement | None:
-        """What reads codes, for codes of 8 bits."""
+        """What reads codes, for wider ones."""
         if not isinstance(node, Operation) or not node.inputs or not isinstance(node.inputs[0], Tensor):
             return None
         codes, (result, *_) = self.wide.get(node.inputs[0].name), node.outputs
@@ -57,7 +70,7 @@ class _Widening:
             types,
         )
         (made,) = again.outputs
-        if isinstance(made, Tensor) and made.element == I8:
+        if isinstance(made, Tensor) and made.element == codes.element != result.element:
             self.wide[result.name] = made
         return Replacement((replace(again, origin=node.origin),))
 
@@ -84,15 +97,15 @@ def _only(operation: Operation) -> Tensor:
 
 
 class _WidenedData(Mapping[str, "Array"]):
-    """The numbers of variables, those of 4 bits in 8, each read when it is asked for."""
+    """The numbers of variables, codes in wider types, each read when it is asked for."""
 
-    def __init__(self, data: Mapping[str, Array], narrow: frozenset[str]) -> None:
+    def __init__(self, data: Mapping[str, Array], wide: Mapping[str, ElementType]) -> None:
         self._data = data
-        self._narrow = narrow
+        self._wide = wide
 
     def __getitem__(self, name: str) -> Array:
         found = self._data[name]
-        return found.astype("int8") if name in self._narrow else found
+        return found.astype(numpy_dtype(self._wide[name])) if name in self._wide else found
 
     def __contains__(self, name: object) -> bool:
         return name in self._data

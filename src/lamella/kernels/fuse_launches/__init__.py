@@ -19,9 +19,9 @@ from lamella.kernels.fuse_launches.copies import forward_copies
 from lamella.kernels.fuse_launches.owners import Owners
 from lamella.kernels.fuse_launches.phase_writer import PhaseMemory, PhaseWriter
 from lamella.kernels.fuse_launches.phases import MOST_SUBGROUPS, Phase, find_levels, find_phase
-from lamella.kernels.launches import ELEMENT_BYTES, Launch, LaunchList
-from lamella.kernels.rewrite import walk
-from lamella.lang.tensor.nodes import Blas, CoopMulAdd, Dictionary, DictionaryEntry, Function
+from lamella.kernels.fuse_launches.promises import FEW_BYTES, fit_promises
+from lamella.kernels.launches import Launch, LaunchList
+from lamella.lang.tensor.nodes import Function
 
 SHARED_SUBGROUPS = 8
 """Subgroups of a work-group that makes by itself what it reads."""
@@ -39,7 +39,7 @@ def fuse_launches(
     """
     if whole.overwritten:
         return whole, ()
-    forwarded = forward_copies(whole, functions)
+    forwarded = _first_things_first(forward_copies(whole, functions), functions)
     fusing = _Fusing(forwarded, functions)
     for launch in forwarded.launches:
         fusing.add(launch)
@@ -52,59 +52,28 @@ def fuse_launches(
     return fewer, tuple(item for item in (*made.values(), *promised) if item.name in used)
 
 
-def fit_promises(
-    whole: LaunchList, functions: Mapping[str, Function]
-) -> tuple[LaunchList, tuple[Function, ...]]:
-    """The list with kernels that are told which arrays none of its launches writes, and these kernels.
+def _first_things_first(whole: LaunchList, functions: Mapping[str, Function]) -> LaunchList:
+    """The list with launches at its beginning that make a little of a little, and wait for no other one.
 
-    Weights have memory of their own, which nobody writes from one run to the next: a kernel may load them before the
-    one in front of it has ended. Kernels that a copy engine feeds are left as they are. Of an array that begins
-    elsewhere than its kernel expects nothing is promised.
+    Positions are such: each layer rotates by them, and the first one would wait for its own norm as well otherwise.
     """
-    written = {launch.arguments[place].buffer for launch in whole.launches for place in launch.writes}
-    still = {whole.inputs[name].buffer for name in whole.bound & whole.inputs.keys()} - written
-    made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Function] = {}
-    launches = []
+    front: list[Launch] = []
+    rest: list[Launch] = []
+    touched: set[str] = set()
+    written: set[str] = set()
     for launch in whole.launches:
-        function = functions.get(launch.kernel)
-        if function is not None:
-            places = tuple(place for place, view in enumerate(launch.arguments) if view.buffer in still)
-            key = launch.kernel, places if _is_plain(function) else (), _find_askew(launch, function)
-            if (key[1] or key[2]) and key not in made:
-                made[key] = _promising(function, key[1], key[2], f"{launch.kernel}_{len(made)}w")
-            launch = replace(launch, kernel=made[key].name if key in made else launch.kernel)
-        launches.append(launch)
-    return replace(whole, launches=tuple(launches)), tuple(made.values())
-
-
-def _is_plain(function: Function) -> bool:
-    """Whether a kernel multiplies no matrices."""
-    return not any(isinstance(item.instruction, CoopMulAdd | Blas) for item in walk(function.body))
-
-
-def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:
-    """The places of arguments that do not begin at a multiple of what is promised of them."""
-    found = []
-    pairs = zip(launch.arguments, function.parameters, strict=False)
-    for place, (view, parameter) in enumerate(pairs):
-        promised = None if parameter.attributes is None else parameter.attributes.find("alignment")
-        if isinstance(promised, int) and view.offset * ELEMENT_BYTES[view.element] % promised:
-            found.append(place)
-    return tuple(found)
-
-
-def _promising(function: Function, still: Sequence[int], askew: Sequence[int], name: str) -> Function:
-    """A kernel some of whose parameters no kernel writes, and some begin anywhere."""
-    parameters = list(function.parameters)
-    for place in sorted({*still, *askew}):
-        own = parameters[place]
-        entries = () if own.attributes is None else own.attributes.entries
-        if place in askew:
-            entries = tuple(item for item in entries if item.key != "alignment")
-        if place in still:
-            entries = (*entries, DictionaryEntry("unchanging", True))
-        parameters[place] = replace(own, attributes=Dictionary(entries) if entries else None)
-    return replace(function, name=name, parameters=tuple(parameters))
+        phase = find_phase(launch, functions)
+        made = {launch.arguments[place].buffer for place in launch.writes}
+        used = {item.buffer for item in launch.arguments}
+        waits = bool(used & written or made & touched)
+        is_little = all(item.reach <= FEW_BYTES for item in launch.arguments)
+        if phase is not None and phase.is_small and is_little and not waits:
+            front.append(launch)
+        else:
+            rest.append(launch)
+            touched |= used
+            written |= made
+    return replace(whole, launches=(*front, *rest))
 
 
 def _pruned(whole: LaunchList) -> LaunchList:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 NARROW = "bf16"
 """The precision in which tensor cores multiply."""
-NARROW_PRODUCTS = (NARROW, "w8", "w4")
+NARROW_PRODUCTS = (NARROW, "w8", "w4", "fp8")
 """Precisions whose products of many columns are those of halves on a GPU."""
 
 

@@ -21,6 +21,7 @@ from lamella.bridge.graph_to_plan.assembly import identifier
 from lamella.bridge.graph_to_plan.rules import NOT_TILED
 from lamella.graph.model import Model
 from lamella.graph.nodes import tensors
+from lamella.graph.passes.widen_codes import REALS, widen_codes
 from lamella.lang.nem import Document, write
 from lamella.lang.nem.device import ResolvedDevice
 from lamella.lang.nem.documents import SHIPPED
@@ -228,6 +229,7 @@ def tolerance(plan: Plan) -> float:
 def from_graph(model: Model, path: Path, options: Options) -> LoweredPlan:
     """The plans of a graph whose extents are known and whose variables have numbers."""
     device, head = find_device(options)
+    model = widen_codes(model, REALS)
     evaluate = evaluator(model.library, options.limits)
     with timed_pass(SELECT):
         selection = graph_to_plan(model, evaluate, device)

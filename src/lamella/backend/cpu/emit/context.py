@@ -59,8 +59,16 @@ class EmitContext:
     """There, whether the tensor cores compute its matrix products: matrices lie in registers as those want them."""
     early: bool = False
     """Whether the kernel may be started before the one before it has ended, on a GPU."""
+    settles: bool = False
+    """There, whether the next one may start only when those before this one have ended."""
     waits: frozenset[str] | None = None
     """There, while it has not waited for that one: the arrays that it may read all the same."""
+    pairs: dict[str, str] = field(default_factory=dict)
+    """There, loads of reals of 8 bits that are neighbours: the name of the second by that of the first."""
+    joined: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """There, what holds such a pair, an i16 operand, and which half of it has the name."""
+    widened: dict[tuple[str, str], str] = field(default_factory=dict)
+    """There, the halves of a pair, by its operand and the block in which they are made."""
     subgroup_size: int = 1
     items: int = 1
     """Work-items of the work-group."""

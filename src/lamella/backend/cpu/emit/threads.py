@@ -27,6 +27,7 @@ from lamella.lang.tensor.nodes import (
     Constant,
     For,
     Function,
+    If,
     Instruction,
     LifetimeStop,
     Load,
@@ -36,6 +37,7 @@ from lamella.lang.tensor.nodes import (
     SizeOf,
     SubgroupBroadcast,
     SubgroupOperation,
+    Yield,
 )
 
 WARP = 32
@@ -117,8 +119,8 @@ def let_next_start(context: EmitContext) -> None:
 def find_early(function: Function) -> frozenset[str]:
     """The arrays of which a launch promises that what is read of them was there before the list began.
 
-    Those that are unchanging nobody writes while the list runs: weights. Of those that are settled no kernel before
-    this one writes anything, and this one reads nothing that counts where it writes: caches.
+    Those that are unchanging nobody writes while the list runs: weights. Those that write what is settled have ended
+    when this one starts, and this one reads nothing that counts where it writes: caches, positions.
     """
     return frozenset(
         item.value.name
@@ -128,7 +130,7 @@ def find_early(function: Function) -> frozenset[str]:
     )
 
 
-NUMBERS = (Alloca, Arith, Builtin, Cast, Compare, Constant, LifetimeStop, Math, Parallel, SizeOf)
+NUMBERS = (Alloca, Arith, Builtin, Cast, Compare, Constant, LifetimeStop, Math, Parallel, SizeOf, Yield)
 """Instructions that touch no memory themselves."""
 
 
@@ -137,10 +139,22 @@ def wait_before(context: EmitContext, instruction: Instruction) -> None:
 
     Loads of weights that stand before it are under way while that kernel still runs.
     """
-    if context.waits is None or isinstance(instruction, NUMBERS):
+    if context.waits is None:
         return
-    if not isinstance(instruction, Load) or instruction.operand.name not in context.waits:
+    if not _runs_early(instruction, context.waits):
         wait_for_kernel(context)
+    elif isinstance(instruction, If):
+        # Else LLVM moves the loads before it behind it, where they wait for those that it makes.
+        context.out.line('call void asm sideeffect "", "~{memory}"()')
+
+
+def _runs_early(instruction: Instruction, early: frozenset[str]) -> bool:
+    """Whether an instruction touches no memory but arrays that are early: a branch that loads of them too."""
+    if isinstance(instruction, If):
+        inside = (instruction.then, *(() if instruction.otherwise is None else (instruction.otherwise,)))
+        return all(_runs_early(item.instruction, early) for region in inside for item in region.statements)
+    is_load = isinstance(instruction, Load) and instruction.operand.name in early
+    return is_load or isinstance(instruction, NUMBERS)
 
 
 def fetch_matrix(context: EmitContext, function: Function) -> None:
@@ -203,6 +217,8 @@ def wait_for_kernel(context: EmitContext) -> None:
     out, early = context.out, context.waits or frozenset()
     context.waits = None
     out.line('call void asm sideeffect "griddepcontrol.wait;", "~{memory}"()')
+    if context.settles:
+        let_next_start(context)
     for name, value in context.values.items():
         if isinstance(value, MemrefValue) and name not in early and not value.type.local:
             place = out.value(f"addrspacecast ptr {value.pointer.operand} to ptr addrspace(1)")

@@ -46,6 +46,8 @@ KINDS = {
     "unchanging": BOOLEAN,
     "native": BOOLEAN,
     "settled": BOOLEAN,
+    "settles": BOOLEAN,
+    "registers": INTEGER,
 }
 
 
@@ -62,7 +64,7 @@ OWN_PROMISES = ("streamed", "unchanging", "settled")
 """Attributes of ours."""
 MEMORY = AttributeOwner("a parameter of this type", (*PROMISES, *OWN_PROMISES))
 SCALAR = AttributeOwner("a parameter of this type", ())
-SIZES, OWN_WORDS = ("subgroup_size", "work_group_size"), ("native",)
+SIZES, OWN_WORDS = ("subgroup_size", "work_group_size"), ("native", "settles", "registers")
 """Attributes of functions, and those of ours."""
 FUNCTION = AttributeOwner("a function", (*SIZES, *OWN_WORDS))
 ALLOCA = AttributeOwner("an alloca", ("alignment", "stack_offset"))

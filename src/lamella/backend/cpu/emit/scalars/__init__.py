@@ -13,6 +13,7 @@ from lamella.backend.cpu.emit import integers
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.integers import WIDTHS
 from lamella.backend.cpu.emit.scalars.arith import CODE_BITS, combine, compute_unary, emit_arith, select
+from lamella.backend.cpu.emit.scalars.byte_pairs import widen_byte
 from lamella.backend.cpu.emit.scalars.lanes import (
     SUFFIX,
     Vector,
@@ -58,6 +59,9 @@ def emit_cast(context: EmitContext, instruction: Cast) -> ScalarValue | MatrixVa
         found = _as_factor(context, found, value.type)
         narrow = value.type.element == "i8" and element == "i32"
         return replace(found, bits=WIDTHS["i8"]) if narrow else found
+    widened = widen_byte(context, instruction.operand.name) if element == "f32" else None
+    if widened is not None:
+        return widened
     return convert(context, context.scalar(instruction.operand.name), element)
 
 
