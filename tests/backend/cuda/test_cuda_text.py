@@ -197,12 +197,14 @@ def test_every_gpu_can_be_named_where_one_is_asked_for() -> None:
 
 @pytest.mark.parametrize("target", GPUS)
 def test_every_gpu_has_code_that_its_assembler_takes(target: str, tmp_path: Path) -> None:
-    """A graph in bf16 as its kernels are planned for that GPU, and products on tensor cores where there are any."""
+    """A graph as its kernels are planned for that GPU, and products on tensor cores where there are any."""
     path = tmp_path / "layers.sknd"
     path.write_text(GRAPH)
-    chosen, options = find_target(target), Options(precision="bf16", target=target)
-    made = to_kernels(prepare(lamella.load(path), options, True), options)  # type: ignore[arg-type]
-    assemble_on(target, emit(with_sizes(made.program), chosen).text, tmp_path)
+    chosen = find_target(target)
+    for precision in ("bf16", "w8", "fp8"):
+        options = Options(precision=precision, target=target)
+        made = to_kernels(prepare(lamella.load(path), options, True), options)  # type: ignore[arg-type]
+        assemble_on(target, emit(with_sizes(made.program), chosen).text, tmp_path)
     compiled, _ = emit_for(SMALL, target)
     assert ("mma" in compiled.text) == chosen.tensor_cores
     assemble_on(target, compiled.text, tmp_path)
