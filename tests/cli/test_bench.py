@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from lamella.backend.cuda import driver
 from tests.support.cli.skriptnd_models import call
 
 NET = """import nn, math;
@@ -125,3 +126,12 @@ def test_a_broken_program_is_a_finding(tmp_path: Path) -> None:
     result = call("bench", str(tmp_path / "broken.pt2"), *QUICK)
     assert result.exit_code == 1
     assert "error[SKR" in result.output
+
+
+def test_a_contest_that_none_of_ours_can_enter_is_an_error(place: Path) -> None:
+    absent = driver.missing()
+    if absent is None:
+        pytest.skip("there is a GPU here")
+    result = call("bench", str(place / "net.sknd"), "--backend", "cuda", *QUICK)
+    assert result.exit_code == 1
+    assert f"backend 'cuda' cannot run here: {absent}" in result.output

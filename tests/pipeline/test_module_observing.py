@@ -143,7 +143,7 @@ def test_traces_tell_what_ran_inside_by_their_level(place: str, level: str, tmp_
         assert lines == wanted
 
 
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("backend", ["reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_profiles_tell_the_time_of_regions_by_name(backend: str, tmp_path: Path) -> None:
     """`@profile` sums up its own operations, and what is fused across its border is shared out.
 

@@ -208,7 +208,7 @@ def test_tuning_is_refused_where_no_gpu_runs_it(tmp_path: Path) -> None:
         ("run {} --tune", "--tune cannot have an effect without --backend cuda"),
         ("run {} --backend cpu --tune", "--tune cannot have an effect without --backend cuda"),
         ("run {} --backend cuda --tune-seconds 3", "--tune-seconds cannot have an effect without --tune"),
-        ("lower {} --to tensor --tune", "--tune cannot have an effect without --target cuda|sm_80|sm_90a"),
+        ("lower {} --to tensor --tune", "--tune cannot have an effect without --target cuda|sm_75|sm_80|"),
         ("lower {} --to sknd --target sm_90a --tune", "cannot have an effect without --to tensor"),
         ("bench {} --tune", "--tune measures kernels of cuda, and none of the backends is that"),
         ("train {} --data d.txt --tune", "--tune cannot have an effect without --backend cuda"),

@@ -136,7 +136,8 @@ def _headings(fit: Fit) -> Iterator[str]:
     if spec is not None and spec.dropout and spec.kind == DORA:
         yield f"steps do without the dropout of the adapter, {spec.dropout:g}, which dora has not; its file keeps it"
     if fit.plan is not None:
-        moved = f", {len(fit.plan.moved)} tensors in a file" if fit.plan.moved else ""
+        where = "pinned memory" if fit.options.backend == "cuda" else "a file"
+        moved = f", {len(fit.plan.moved)} tensors in {where}" if fit.plan.moved else ""
         yield f"a step takes {shown_bytes(fit.plan.total)}{moved}"
     if fit.world is not None:
         yield f"{fit.world.mesh.size} ranks: {fit.world.mesh}{_carried(fit.world.transport)}"

@@ -168,6 +168,8 @@ _CUDA = Target(
     triple="nvptx64-nvidia-cuda",
     cpu="sm_90",
 )
+_GPUS = (("sm_80", 108), ("sm_86", 72), ("sm_89", 142), ("sm_100", 148), ("sm_120", 170))
+"""GPUs by their architectures, with the multiprocessors of A100, A10, L40S, B200 and RTX 5090."""
 _ALL = (
     _AVX512,
     replace(_AVX512, name="cpu-amx", features=",".join([_AVX512.features, *(f"+{name}" for name in TILES)])),
@@ -204,7 +206,9 @@ _ALL = (
         missing_elements=("f64", "c64"),
     ),
     _CUDA,
-    replace(_CUDA, name="sm_80", cpu="sm_80", multiprocessors=108),
+    # A T4. LLVM would write an older PTX for it, which has no `tanh.approx`.
+    replace(_CUDA, name="sm_75", cpu="sm_75", multiprocessors=40, features="+ptx80"),
+    *(replace(_CUDA, name=name, cpu=name, multiprocessors=count) for name, count in _GPUS),
     replace(_CUDA, name="sm_90a", cpu="sm_90a", features="+ptx83"),
 )
 TARGETS: Mapping[str, Target] = MappingProxyType({target.name: target for target in _ALL})

@@ -31,10 +31,10 @@ SHOWN_LEVELS = ("source", "weights", "nac", "kernels", "machine", "plan")
 """What a page of the studio shows beside the graph."""
 VIEWED = GRAPHS | NAC | kinds("tensor nem data")
 """What a page is made of."""
-GPUS = ("cuda", "sm_80", "sm_90a")
+GPUS = ("cuda", "sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120", "sm_90a")
 """Targets whose kernels may be measured, where that GPU is here."""
-TUNED = {"compile": BY_KERNELS - kinds("kernels"), "fit": TRAINABLE, **on("lower, bench", GRAPHS | NAC)}
-"""Where kernels of products are chosen."""
+PRODUCTS = {"compile": BY_KERNELS - kinds("kernels"), "fit": TRAINABLE, **on("lower, bench", GRAPHS | NAC)}
+"""Where kernels of products are written."""
 REALS = ("f32", "f64")
 """Types that real numbers are computed in as a whole."""
 
@@ -98,9 +98,10 @@ class ComparisonOptions(QuantizeOptions):
         default="f32",
         metadata=row(
             "Compute products with weights in this precision: weights of 8 or 4 bits, or both factors narrow.",
-            {"compile": BY_KERNELS - kinds("kernels"), **on("lower, bench", GRAPHS | NAC)},
+            PRODUCTS,
             "--precision | run lower bench | backend",
             needs=(
+                Need(("backend",), ("cuda",), steps=("fit",), unless="f32"),
                 Need(("backend",), ("cpu", "cuda"), NAC, ("compile",), unless="f32"),
                 Need(("backend",), (None, "cpu", "cuda"), BY_KERNELS - NAC, ("compile",), unless="f32"),
                 Need(("dtype",), (None, "f32")),
@@ -116,7 +117,7 @@ class ComparisonOptions(QuantizeOptions):
         default=False,
         metadata=row(
             "On a GPU: measure several kernels for each product, cuBLASLt too, and take the fastest; choices are kept.",
-            TUNED,
+            PRODUCTS,
             "--tune | run lower bench | backend",
             needs=(
                 Need(("backend",), ("cuda",), steps=("compile", "fit")),
@@ -129,7 +130,7 @@ class ComparisonOptions(QuantizeOptions):
         default=30.0,
         metadata=row(
             "How long --tune may measure, for each model; 30 seconds by default, 0 takes what was kept alone.",
-            TUNED,
+            PRODUCTS,
             "--tune-seconds N | run lower bench | backend",
             needs=(Need(("tune",)),),
             least=0,

@@ -68,6 +68,8 @@ SEQUENCE = 128
 SAMPLE = 1024
 """Numbers at each end of an array that tell it from another."""
 BACKENDS = (None, "cpu", "cuda", "reference")
+FULL, PRECISIONS = "f32", ("f32", "bf16")
+"""What products of a step compute in where nobody says otherwise, and all that they may."""
 
 Data = str | Path | Mapping[str, npt.ArrayLike] | npt.ArrayLike
 
@@ -279,6 +281,7 @@ class Fit:
             "adapters": list(self.options.adapters),
             "base": self.options.base,
             "recipe": self.options.recipe,
+            **({} if self.options.precision == FULL else {"precision": self.options.precision}),
             **({"steps": schedule.steps} if decays else {}),
         }
 
@@ -402,10 +405,15 @@ def _fixed(ports: tuple[Tensor, ...], axis: int) -> int | None:
 
 
 def require_backend(options: Options) -> None:
-    """InputError for a backend that takes no steps of training."""
+    """InputError for a backend that takes no steps of training, and for a precision in which none are taken."""
     if options.backend not in BACKENDS:
         raise InputError(
             f"backend '{options.backend}' takes no steps of training", hint="there are: cpu, cuda, reference"
+        )
+    if options.precision not in PRECISIONS:
+        raise InputError(
+            f"steps of training are not taken in '{options.precision}'",
+            hint=f"there are: {', '.join(PRECISIONS)}; --base int8 keeps frozen weights in 8 bits",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,17 +61,70 @@ def test_arrays_of_host_and_device() -> None:
     np.testing.assert_array_equal(there.numpy(), 3 * np.arange(1000, dtype=np.float32))
 
 
-def test_torch_shares_memory() -> None:
+def torch_with_gpu() -> Any:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("torch has no GPU here")
+    return torch
+
+
+def test_torch_shares_memory() -> None:
+    torch = torch_with_gpu()
+    kernels = cuda.compile_program(read(SCALE))
     tensor = torch.arange(100, dtype=torch.float32, device="cuda")
-    torch.cuda.synchronize()
-    cuda.compile_program(read(SCALE)).scale(2.0, tensor)
+    kernels.scale(2.0, tensor)
     assert (tensor.cpu().numpy() == 2 * np.arange(100)).all()
+    kernels.scale(3.0, tensor[10:20])  # at an offset, and nothing else
+    want = np.arange(100) * np.where((np.arange(100) >= 10) & (np.arange(100) < 20), 6, 2)
+    assert (tensor.cpu().numpy() == want).all()
+    with pytest.raises(lamella.LamellaError, match="detach"):
+        kernels.scale(2.0, torch.zeros(4, device="cuda", requires_grad=True))
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+        narrow = torch.arange(8, device="cuda", dtype=torch.float32).to(dtype)
+        assert (cuda.to_device(narrow).numpy().astype(np.float32) == np.arange(8)).all()
     shared = torch.from_dlpack(cuda.to_device(np.arange(6, dtype=np.float32).reshape(2, 3)))
     assert shared.is_cuda
     assert shared.cpu().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_what_torch_has_begun_is_waited_for() -> None:
+    """A tensor that a stream of torch still makes is there when a kernel reads it, and the other way round."""
+    torch = torch_with_gpu()
+    kernels = cuda.compile_program(read(SCALE))
+    tensor = torch.zeros(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            tensor.zero_()
+            torch.cuda._sleep(200_000_000)
+            tensor += 5
+            kernels.scale(2.0, tensor)
+            assert float((tensor - 10).abs().max()) == 0
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)
+        told = {**cuda.to_device(tensor).__cuda_array_interface__, "stream": stream.cuda_stream}
+        tensor.fill_(7)
+    kernels.scale(2.0, SimpleNamespace(__cuda_array_interface__=told))
+    assert float((tensor - 14).abs().max()) == 0
+
+
+def test_cupy_shares_memory() -> None:
+    cupy = pytest.importorskip("cupy", reason="needs CuPy")
+    kernels = cuda.compile_program(read(SCALE))
+    array = cupy.arange(100, dtype=cupy.float32)
+    kernels.scale(2.0, array[50:])
+    assert (array.get() == np.arange(100) * np.where(np.arange(100) < 50, 1, 2)).all()
+    assert cupy.from_dlpack(cuda.to_device(np.arange(3, dtype=np.float32))).get().tolist() == [0, 1, 2]
+    with pytest.raises(lamella.LamellaError, match="stride"):
+        kernels.scale(2.0, array[::-1])
+
+
+def test_addresses_of_the_host_are_refused() -> None:
+    host = np.zeros(8, np.float32)
+    told = {"shape": (8,), "typestr": "<f4", "data": (host.ctypes.data, False), "version": 3, "stream": None}
+    with pytest.raises(lamella.LamellaError, match="says that it lies on a GPU does not"):
+        cuda.to_device(SimpleNamespace(__cuda_array_interface__=told))
 
 
 def test_accesses_that_data_decide_are_tested() -> None:

@@ -27,10 +27,11 @@ from lamella.backend.cuda.built import (
     encode_kernel,
     encode_program,
 )
-from lamella.backend.cuda.compile import with_sizes
+from lamella.backend.cuda.compile import device_target, with_sizes
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.errors import InputError
-from lamella.kernels.target import find_target
+from lamella.kernels.target import TARGETS, find_target
+from lamella.pipeline.comparison_options import GPUS
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
 from tests.support.differential.running import read
@@ -171,17 +172,42 @@ def test_no_device_is_a_sentence() -> None:
     assert absent is None or "GPU" in absent
 
 
-@pytest.mark.parametrize("text", [SMALL, SMALL.replace("bf16", "f16"), LARGE])
-def test_the_assembler_takes_it(text: str, tmp_path: Path) -> None:
+def assemble_on(target: str, text: str, folder: Path) -> None:
+    """Let the assembler of NVIDIA take text for LLVM."""
     found = shutil.which("ptxas")
     if found is None:
         pytest.skip("ptxas is not installed; the wheel nvidia-cuda-nvcc-cu12 has it")
-    path = tmp_path / "kernels.ptx"
-    path.write_text(assembly(emit_for(text)[0].text, MACHINES["sm_90a"]))
+    path = folder / "kernels.ptx"
+    path.write_text(assembly(text, MACHINES[target]))
+    name = find_target(target).cpu
     done = subprocess.run(
-        [found, "-arch", "sm_90a", path, "-o", tmp_path / "kernels.cubin"], capture_output=True, check=False
+        [found, "-arch", name, path, "-o", folder / "kernels.cubin"], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", [SMALL, SMALL.replace("bf16", "f16"), LARGE])
+def test_the_assembler_takes_it(text: str, tmp_path: Path) -> None:
+    assemble_on("sm_90a", emit_for(text)[0].text, tmp_path)
+
+
+def test_every_gpu_can_be_named_where_one_is_asked_for() -> None:
+    assert {name for name, target in TARGETS.items() if target.has_threads} == set(GPUS)
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_every_gpu_has_code_that_its_assembler_takes(target: str, tmp_path: Path) -> None:
+    """A graph as its kernels are planned for that GPU, and products on tensor cores where there are any."""
+    path = tmp_path / "layers.sknd"
+    path.write_text(GRAPH)
+    chosen = find_target(target)
+    for precision in ("bf16", "w8", "fp8"):
+        options = Options(precision=precision, target=target)
+        made = to_kernels(prepare(lamella.load(path), options, True), options)  # type: ignore[arg-type]
+        assemble_on(target, emit(with_sizes(made.program), chosen).text, tmp_path)
+    compiled, _ = emit_for(SMALL, target)
+    assert ("mma" in compiled.text) == chosen.tensor_cores
+    assemble_on(target, compiled.text, tmp_path)
 
 
 def test_a_failure_names_the_kernels_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,3 +240,23 @@ def test_numbers_of_8_bits_are_multiplied_by_warpgroups_32_at_once() -> None:
     # What the hardware calls A is the right factor; a stage of 128 bytes along k is four instructions.
     assert compiled.text.count("m64n256k32.f32.e5m2.e4m3") == 4
     assert emit_for(text, "sm_80")[1].pipeline is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "cpu", "features"),
+    [
+        ((7, 5), "sm_75", "+ptx80"),
+        ((8, 7), "sm_87", "+ptx80"),
+        ((9, 0), "sm_90a", "+ptx83"),
+        ((10, 3), "sm_103", ""),
+    ],
+)
+def test_kernels_are_planned_for_the_device_that_is_here(
+    capability: tuple[int, int], cpu: str, features: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name need not be known, and it has the multiprocessors that it has."""
+    here = driver.Device("some", 57, *capability, 49152, 1 << 20, 13000, 1)
+    monkeypatch.setattr("lamella.backend.cuda.compile.device", lambda: here)
+    found = device_target()
+    assert (found.name, found.cpu, found.features, found.multiprocessors) == (cpu, cpu, features, 57)
+    assert found.has_threads

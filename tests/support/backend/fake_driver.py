@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -15,10 +16,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamella.backend.cuda import driver
+from lamella.backend.cuda import driver, greedy
 
 ATTRIBUTES = {16: 132, 75: 9, 76: 0, 97: 232448, 38: 60 << 20}
 ALIGNMENT = 256
+ERRORS = {
+    2: b"CUDA_ERROR_OUT_OF_MEMORY",
+    201: b"CUDA_ERROR_INVALID_CONTEXT",
+    101: b"CUDA_ERROR_INVALID_DEVICE",
+    700: b"CUDA_ERROR_ILLEGAL_ADDRESS",
+    803: b"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+}
+INVALID_CONTEXT, ILLEGAL_ADDRESS = 201, 700
+FREE = ("cuInit", "cuDriver", "cuDevice", "cuCtxSetCurrent", "cuGetError")
+"""How functions begin that need no context in the thread that calls them."""
 
 
 class _Function:
@@ -44,7 +55,21 @@ class FakeDriver:
         """Bytes that were copied, and that were made zero."""
         self.graphs = 0
         """Launch graphs that were made."""
+        self.waits: list[int | None] = []
+        """Streams that were waited for; None for all of them."""
+        self.elsewhere: dict[int, int] = {}
+        """Addresses of other devices, by their numbers; those below 0 are of none."""
+        self.version, self.devices = 13000, 1
+        self.attributes = dict(ATTRIBUTES)
+        self.failures: dict[str, int] = {}
+        """Functions that fail, with their codes."""
+        self.lacking: set[str] = set()
+        """Functions that are not there."""
+        self.breaks_at: int | None = None
+        """The launch that touches memory which it must not."""
         self._numbers = count(16)
+        self._here = threading.local()
+        """The context of each thread."""
         self._memory: dict[int, Any] = {}
         self._symbols: dict[int, str] = {}
         self._recorded: list[tuple[str, int]] | None = None
@@ -59,8 +84,16 @@ class FakeDriver:
 
         class Library:
             def __getattr__(self, name: str) -> _Function:
+                if name in owner.lacking:
+                    raise AttributeError(name)
                 found = getattr(owner, f"do_{name.removesuffix('_v2')}", None)
-                return _Function(found if found is not None else lambda *_: 0)
+
+                def work(*given: Any) -> int | None:
+                    is_lost = not name.startswith(FREE) and not hasattr(owner._here, "context")
+                    code = INVALID_CONTEXT if is_lost else owner.failures.get(name)
+                    return code or (found and found(*given))
+
+                return _Function(work)
 
         return Library()
 
@@ -69,13 +102,16 @@ class FakeDriver:
         return int(place._obj.value)
 
     def do_cuDriverGetVersion(self, place: Any) -> None:
-        place._obj.value = 13000
+        place._obj.value = self.version
+
+    def do_cuGetErrorName(self, code: int, place: Any) -> None:
+        place._obj.value = ERRORS.get(code)
 
     def do_cuDeviceGetCount(self, place: Any) -> None:
-        place._obj.value = 1
+        place._obj.value = self.devices
 
     def do_cuDeviceGetAttribute(self, place: Any, code: int, _: object) -> None:
-        place._obj.value = ATTRIBUTES[code]
+        place._obj.value = self.attributes[code]
 
     def do_cuDevicePrimaryCtxRetain(self, place: Any, _: object) -> None:
         self._number(place)
@@ -111,6 +147,21 @@ class FakeDriver:
     def do_cuMemsetD8Async(self, target: int, value: int, size: int, _: object) -> None:
         self.filled += size
         ctypes.memset(target, value, size)
+
+    def do_cuCtxSetCurrent(self, context: int) -> None:
+        self._here.context = context
+
+    def do_cuCtxSynchronize(self) -> None:
+        self.waits.append(None)
+
+    def do_cuStreamSynchronize(self, stream: int) -> int:
+        self.waits.append(stream)
+        is_broken = self.breaks_at is not None and len(self.launches) > self.breaks_at
+        return ILLEGAL_ADDRESS if is_broken else 0
+
+    def do_cuPointerGetAttribute(self, place: Any, _: int, address: int) -> int:
+        place._obj.value = self.elsewhere.get(address, 0)
+        return int(place._obj.value < 0)
 
     def do_cuStreamCreate(self, place: Any, _: int) -> None:
         self._number(place)
@@ -152,7 +203,7 @@ class FakeDriver:
 def fake_device() -> Iterator[FakeDriver]:
     """Let this process have a GPU that computes nothing."""
     found, load = FakeDriver(), ctypes.CDLL
-    caches = (driver.functions, driver._open, driver.own_stream)
+    caches = (driver.functions, driver._open, driver._made_stream, greedy._kernels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             ctypes, "CDLL", lambda name, *_: found.bind() if name == driver.LIBRARY else load(name, *_)

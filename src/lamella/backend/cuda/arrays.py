@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Protocol
+from typing import Any, cast
 
+import ml_dtypes
 import numpy as np
 
-from lamella.backend.cuda.driver import POINTER, Stream, call, device, own_stream, release_with
+from lamella.backend.cuda.dlpack import (
+    CUDA,
+    HOST,
+    KINDS,
+    MANAGED,
+    Layout,
+    make_capsule,
+    packed_strides,
+    take_capsule,
+)
+from lamella.backend.cuda.driver import POINTER, Stream, call, device, functions, own_stream, release_with
 from lamella.base.arrays import Array, DType
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 
-CUDA = 2
-"""The kind of device that DLPack calls by this number."""
-CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-BFLOAT = 4
+ORDINAL = 9
+"""The attribute of an address that says which device has it."""
+HALVES = ("<V2", "|V2")
+"""How bfloat16 calls itself where NumPy has no letter for it."""
+STANDARD = 1
+"""The stream that all others wait for."""
+WAITING = "waiting for an array of another library"
 
 
 class DeviceMemory:
@@ -66,12 +80,6 @@ class PinnedMemory:
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(self.address))
 
 
-class SharesMemory(Protocol):
-    """An array of another library on the device, as CuPy, Numba and torch describe theirs."""
-
-    __cuda_array_interface__: dict[str, object]
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """An array as NumPy is told of it: nobody reads the memory at this address here."""
@@ -89,13 +97,22 @@ class DeviceArray:
         dtype: DType,
         strides: Sequence[int] | None = None,
         owner: object = None,
+        is_writable: bool = True,
     ) -> None:
         self.address = address
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
-        steps = [prod(self.shape[place + 1 :]) * self.dtype.itemsize for place in range(len(self.shape))]
-        self.strides = tuple(steps if strides is None else strides)
+        steps = packed_strides(self.shape, self.dtype.itemsize)
+        self.strides = steps if strides is None else tuple(strides)
+        self.is_writable = is_writable
+        """Whether kernels may write it."""
         self._owner = owner
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it lies row by row, without gaps."""
+        steps = zip(self.shape, self.strides, packed_strides(self.shape, self.dtype.itemsize), strict=True)
+        return all(size == 1 or given == packed for size, given, packed in steps) or not self.nbytes
 
     @property
     def nbytes(self) -> int:
@@ -108,7 +125,7 @@ class DeviceArray:
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self.address, False),
+            "data": (self.address, not self.is_writable),
             "strides": self.strides,
             "version": 3,
             "stream": own_stream().handle,
@@ -118,30 +135,47 @@ class DeviceArray:
         """Where it is, as DLPack says it."""
         return CUDA, 0
 
-    def __dlpack__(self, **_: object) -> object:
-        """A capsule that other libraries take over without a copy."""
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A capsule that other libraries take over without a copy; all work on it is done, whatever their stream."""
+        if copy or dl_device not in (None, (CUDA, 0)):
+            raise BufferError("an array of a GPU is handed over where it lies; numpy() copies it to the host")
         own_stream().wait()
-        return _make_capsule(self)
+        layout = Layout(self.address, self.shape, self.dtype, self.strides, self.is_writable, self)
+        return make_capsule(layout, max_version is not None and max_version[0] >= 1)
+
+    def __array__(self, dtype: DType | None = None, copy: bool | None = None) -> Array:
+        """A copy on the host, for those that want an array of NumPy."""
+        if copy is False:
+            raise ValueError("an array of a GPU comes to the host as a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
 
     def numpy(self) -> Array:
         """A copy on the host, in row-major order."""
-        reach = _reach(self)
-        room = np.empty(reach, np.uint8)
-        stream = own_stream()
-        call("cuMemcpyDtoHAsync_v2", room.ctypes.data, self.address, reach, stream.handle)
-        stream.wait()
-        whole: Array = np.ndarray(self.shape, self.dtype, room, 0, self.strides)
-        return np.ascontiguousarray(whole)
+        low, high = _bounds(self)
+        room = np.empty(high - low, np.uint8)
+        if room.nbytes:
+            stream = own_stream()
+            call("cuMemcpyDtoHAsync_v2", room.ctypes.data, self.address + low, room.nbytes, stream.handle)
+            stream.wait()
+        whole: Array = np.ndarray(self.shape, self.dtype, room, -low, self.strides)
+        return np.ascontiguousarray(whole).reshape(self.shape)
 
     def stand_in(self) -> Array:
         """An array of this layout at this address, which NumPy can describe and nobody may read."""
         # NumPy does not know types of 8 bits by what they call themselves.
-        known = self.dtype.kind in CODES and (self.dtype.itemsize > 1 or self.dtype.kind != "f")
+        known = self.dtype.kind in KINDS and (self.dtype.itemsize > 1 or self.dtype.kind != "f")
         kind = self.dtype.str if known else f"|V{self.dtype.itemsize}"
         place = {
             "shape": self.shape,
             "typestr": kind,
-            "data": (self.address, False),
+            "data": (self.address, not self.is_writable),
             "strides": self.strides,
             "version": 3,
         }
@@ -149,22 +183,64 @@ class DeviceArray:
         return found if found.dtype == self.dtype else found.view(self.dtype)
 
 
-def _reach(array: DeviceArray) -> int:
+def _bounds(array: DeviceArray) -> tuple[int, int]:
+    """The first byte of an array, and the one behind its last, counted from its first element."""
     if not prod(array.shape):
-        return 0
-    steps = zip(array.shape, array.strides, strict=True)
-    return array.dtype.itemsize + sum((size - 1) * step for size, step in steps)
+        return 0, 0
+    ends = [(size - 1) * step for size, step in zip(array.shape, array.strides, strict=True)]
+    return sum(min(0, end) for end in ends), array.dtype.itemsize + sum(max(0, end) for end in ends)
 
 
-def to_device(array: Array | SharesMemory) -> DeviceArray:
-    """An array on the device: a copy of one of the host, or another library's as it lies."""
-    told = getattr(array, "__cuda_array_interface__", None)
+class BorrowedMemory(DeviceMemory):
+    """The bytes of an array of the device that lies row by row."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.address, self.size, self._array = array.address, array.nbytes, array
+
+
+# --- arrays of other libraries ---------------------------------------------------------------------------------
+
+
+def lies_on_device(given: object) -> bool:
+    """Whether somebody gives an array of a GPU, of whatever library."""
+    if isinstance(given, DeviceArray):
+        return True
+    where = _device_of(given)
+    if where is not None:
+        return where[0] in (CUDA, MANAGED)
+    try:
+        return hasattr(given, "__cuda_array_interface__")
+    except (RuntimeError, TypeError):
+        return True  # which `to_device` explains
+
+
+def _device_of(given: object) -> tuple[int, int] | None:
+    """The kind and the number of the device on which an array lies, where it says so by DLPack."""
+    try:
+        kind, number = cast(Any, given).__dlpack_device__()
+        return int(kind), int(number)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def to_device(array: object) -> DeviceArray:
+    """An array on the device: a copy of one of the host, or another library's as it lies.
+
+    What that library has begun to do with it is done before anything that this package does from then on.
+    """
     if isinstance(array, DeviceArray):
         return array
-    if told is not None:
-        return _adopt(array, told)
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"a {type(array).__name__} is no array of the host or of the device")
+    if isinstance(array, np.ndarray):
+        return _copied(array)
+    where = _device_of(array)
+    if where is not None and where[0] == HOST:
+        raise InputError(f"a {_kind(array)} lies on the host", hint="give it as an array of NumPy")
+    return _shared(array) if where is not None else _adopted(array)
+
+
+def _copied(array: Array) -> DeviceArray:
+    if array.dtype.hasobject:
+        raise InputError("an array of objects of Python cannot be copied to a GPU")
     dense = np.require(array, requirements=["C"])
     memory, stream = DeviceMemory(dense.nbytes), own_stream()
     memory.write(dense.ctypes.data, dense.nbytes, stream)
@@ -172,64 +248,76 @@ def to_device(array: Array | SharesMemory) -> DeviceArray:
     return DeviceArray(memory.address, dense.shape, dense.dtype, owner=memory)
 
 
-def _adopt(owner: object, told: dict[str, object]) -> DeviceArray:
-    data, shape, kind, strides = (told.get(name) for name in ("data", "shape", "typestr", "strides"))
-    if not isinstance(data, tuple) or not isinstance(shape, tuple) or not isinstance(kind, str):
-        raise InputError("an array of the device describes itself in a way that we do not know")
-    steps = strides if isinstance(strides, tuple) else None
-    return DeviceArray(int(data[0] or 0), shape, np.dtype(kind), steps, owner)
+def _kind(given: object) -> str:
+    return type(given).__name__[:80]
 
 
-# --- DLPack ----------------------------------------------------------------------------------------------------
+def _shared(given: object) -> DeviceArray:
+    """An array that its library hands over by DLPack, on our stream."""
+    stream, hand = own_stream().handle, getattr(given, "__dlpack__", None)
+    capsule = None if hand is None else _asked(given, lambda: _handed(hand, stream))
+    found = take_capsule(capsule)
+    _require_first(*found.device)
+    return DeviceArray(found.address, found.shape, found.dtype, found.strides, found.owner, found.is_writable)
 
 
-class _Tensor(ctypes.Structure):
-    """`DLTensor`."""
-
-    _fields_ = (
-        ("data", POINTER),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
+def _handed(hand: Callable[..., object], stream: int) -> object:
+    try:
+        return hand(stream=stream, max_version=(1, 1))
+    except TypeError:  # which older libraries say of words that they do not know
+        return hand(stream=stream)
 
 
-_DELETE = ctypes.CFUNCTYPE(None, POINTER)
+def _asked(given: object, ask: Callable[[], object]) -> object:
+    """What another library answers; InputError in its words where it refuses."""
+    try:
+        return ask()
+    except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError) as problem:
+        raise InputError(f"a {_kind(given)} is no array of the host or of the device: {problem}") from None
 
 
-class _Managed(ctypes.Structure):
-    """`DLManagedTensor`."""
-
-    _fields_ = (("tensor", _Tensor), ("context", POINTER), ("deleter", _DELETE))
-
-
-_given: dict[int, object] = {}
-"""What capsules hold alive, by the address of their tensor."""
-
-
-def _forget(address: int) -> None:
-    _given.pop(address, None)
+def _adopted(given: object) -> DeviceArray:
+    """An array that describes itself by `__cuda_array_interface__`."""
+    told = _asked(given, lambda: getattr(given, "__cuda_array_interface__", None))
+    if told is None:
+        raise InputError(f"a {_kind(given)} is no array of the host or of the device")
+    found = cast(DeviceArray, _asked(given, lambda: _described(given, cast(Any, told))))
+    if found.nbytes:
+        _require_memory(found.address)
+        _wait_for(cast(Any, told))
+    return found
 
 
-_FORGET = _DELETE(_forget)
+def _described(given: object, told: Mapping[str, Any]) -> DeviceArray:
+    """An array as its library describes it; TypeError and the like where nobody could read that."""
+    (address, is_fixed), shape, strides = told["data"], tuple(told["shape"]), told.get("strides")
+    if told.get("mask") is not None or any(int(size) < 0 for size in shape):
+        raise ValueError("it has a mask, or sizes below 0")
+    if strides is not None and len(strides) != len(shape):
+        raise ValueError("it has other strides than axes")
+    kind = ml_dtypes.bfloat16 if told["typestr"] in HALVES else told["typestr"]
+    return DeviceArray(int(address or 0), shape, np.dtype(kind), strides, given, not is_fixed)
 
 
-def _make_capsule(array: DeviceArray) -> object:
-    rank = len(array.shape)
-    shape = (ctypes.c_int64 * max(1, rank))(*array.shape)
-    width = array.dtype.itemsize
-    strides = (ctypes.c_int64 * max(1, rank))(*(step // width for step in array.strides))
-    code = CODES.get(array.dtype.kind, BFLOAT)
-    tensor = _Tensor(array.address, CUDA, 0, rank, code, 8 * width, 1, shape, strides, 0)
-    managed = _Managed(tensor, None, _FORGET)
-    place = ctypes.addressof(managed)
-    _given[place] = (managed, shape, strides, array)
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, (POINTER, ctypes.c_char_p, POINTER)
-    return make(place, b"dltensor", None)
+def _require_memory(address: int) -> None:
+    """InputError for an address that is none of the device on which kernels run."""
+    number = ctypes.c_int()
+    device()
+    if functions()["cuPointerGetAttribute"](ctypes.byref(number), ORDINAL, address):
+        raise InputError("an array that says that it lies on a GPU does not")
+    _require_first(CUDA, number.value)
+
+
+def _require_first(kind: int, number: int) -> None:
+    if kind not in (CUDA, MANAGED) or number:
+        hint = "CUDA_VISIBLE_DEVICES says which device is the first"
+        where = f"device {number}" if kind == CUDA else f"a device of kind {kind}"
+        raise InputError(f"an array lies on {where}, and kernels run on device 0", hint=hint)
+
+
+def _wait_for(told: Mapping[str, Any]) -> None:
+    """Wait until an array is there: for the stream that makes it, for all where nobody says which; None is no one."""
+    if "stream" not in told:
+        call("cuCtxSynchronize", doing=WAITING)
+    elif told["stream"] is not None:
+        Stream(int(told["stream"]) or STANDARD).wait(WAITING)

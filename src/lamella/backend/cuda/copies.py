@@ -12,9 +12,9 @@ import numpy as np
 
 from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
-from lamella.backend.cuda.arrays import DeviceMemory
+from lamella.backend.cuda.arrays import BorrowedMemory, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.driver import call, device, own_stream
-from lamella.base.arrays import Array, uniform_value
+from lamella.base.arrays import Array, DType, uniform_value
 from lamella.base.records import dataclass
 
 
@@ -47,6 +47,22 @@ class DeviceCopies:
             own_stream().wait()  # whoever owns the array may change it from now on
             found.is_same = True
         return found.memory
+
+    def adopt(self, given: object, dtype: DType) -> Array | None:
+        """An array of the host whose numbers are those of an array of the device; None for what is no such array.
+
+        One that lies row by row and has this type stays where it is until the host asks for it.
+        """
+        if isinstance(given, np.ndarray) or not lies_on_device(given):
+            return None
+        found = to_device(given)
+        if found.dtype != dtype or not found.is_dense:
+            return found.numpy()
+        array = empty_array(found.shape, dtype)
+        copy = self._hold(array, BorrowedMemory(found))
+        copy.is_same = copy.is_newer = True
+        array.flags.writeable = False
+        return array
 
     def put(self, source: Array, room: Array | None = None) -> Array:
         """A dense array, or the one that is given, whose numbers on the device are those of another.
@@ -117,12 +133,11 @@ class DeviceCopies:
         found = self._held.get(id(array))
         return found if found is not None and found.array() is array else None
 
-    def _hold(self, array: Array) -> _Copy:
+    def _hold(self, array: Array, memory: DeviceMemory | None = None) -> _Copy:
         """Memory on the device for an array."""
         key = id(array)
-        found = _Copy(
-            weakref.ref(array, lambda gone: self._forget(key, gone)), DeviceMemory(array.nbytes), False
-        )
+        reference = weakref.ref(array, lambda gone: self._forget(key, gone))
+        found = _Copy(reference, memory or DeviceMemory(array.nbytes), False)
         self._held[key] = found
         return found
 

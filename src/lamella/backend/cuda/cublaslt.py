@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lamella.backend.cuda.driver import Stream, device
+from lamella.backend.cuda.driver import WORK, Stream, device
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.records import dataclass
 
@@ -173,9 +173,14 @@ class LibraryProduct:
 
     def launch(self, stream: Stream, addresses: tuple[int, int, int], workspace: int) -> None:
         """Compute it behind what a stream was given before; the workspace has `WORKSPACE` bytes."""
+        stream.launched.append("cublasLtMatmul")
+        with WORK:
+            self._multiply(stream, addresses, workspace)
+        stream.settle("running cublasLtMatmul")
+
+    def _multiply(self, stream: Stream, addresses: tuple[int, int, int], workspace: int) -> None:
         left, right, output = addresses
         left_kind, right_kind, output_kind = self._layouts
-        stream.launched.append("cublasLtMatmul")
         _call(
             "cublasLtMatmul", self._handle, self._kind,
             ctypes.byref(self._one), left, left_kind, right, right_kind,

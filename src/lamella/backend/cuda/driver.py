@@ -7,6 +7,8 @@ ours. A call that fails is a finding in the driver's own words, with what was be
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,10 +20,13 @@ from lamella.base.records import dataclass
 
 LIBRARY = "libcuda.so.1"
 OLDEST = 12000
-"""The version of CUDA that the driver must know: that of the first one for sm_90."""
-OUT_OF_MEMORY = 2
-TENSOR_CORES, HOPPER = 8, (9, 0)
-"""The first capability whose tensor cores take bf16, and the one with warpgroups and a copy engine."""
+"""The version of CUDA that the driver must know: that of the first one that takes launches with attributes."""
+OLDEST_TEXT = {"sm_90a": 12030}
+"""The same where the PTX of a device needs a later one."""
+OUT_OF_MEMORY, NO_DEVICE = 2, 100
+LEAST, TENSOR_CORES, HOPPER = (7, 5), 8, (9, 0)
+"""The first capability that has all instructions, the first whose tensor cores take bf16, and the one with warpgroups
+and a copy engine."""
 POINTER, SIZE, INT, UNSIGNED = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
 ADDRESS = ctypes.c_uint64
 OPTIONS = (UNSIGNED, POINTER, POINTER)
@@ -34,6 +39,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetAttribute": (POINTER, INT, INT),
     "cuDevicePrimaryCtxRetain": (POINTER, INT),
     "cuCtxSetCurrent": (POINTER,),
+    "cuCtxSynchronize": (),
+    "cuPointerGetAttribute": (POINTER, INT, ADDRESS),
     "cuMemGetInfo_v2": (POINTER, POINTER),
     "cuMemAlloc_v2": (POINTER, SIZE),
     "cuMemFree_v2": (ADDRESS,),
@@ -81,16 +88,27 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 """The parameters of each function that we call."""
 LAST_KERNELS = 4
 """Kernels that are named where one of them has failed: the device tells nobody which."""
+BLOCKING = "CUDA_LAUNCH_BLOCKING"
+"""The variable that lets each launch end before the next begins, so that the one that fails is known."""
+COPIES = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemsetD8Async")
+ON_STREAMS = frozenset((*COPIES, "cuEventRecord", "cuLaunchKernelEx", "cuGraphLaunch"))
+"""Functions that give work to a stream."""
+WORK = threading.RLock()
+"""Held by who gives work to a stream, waits for one, or records a graph: what other threads do meanwhile is no part."""
+RELAXED = 2
+"""How launches are recorded: memory may be taken and given back meanwhile, by whoever collects garbage."""
 ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97, "l2_bytes": 38}
 
 
 @cache
 def functions() -> dict[str, Callable[..., int]]:
-    """The functions of the driver; OSError where there is none."""
+    """The functions of the driver; OSError where there is none, AttributeError with the name of one that it lacks."""
     library = ctypes.CDLL(LIBRARY)
     found: dict[str, Callable[..., int]] = {}
     for name, parameters in SIGNATURES.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise AttributeError(name)
         function.argtypes, function.restype = parameters, INT
         found[name] = function
     return found
@@ -98,27 +116,51 @@ def functions() -> dict[str, Callable[..., int]]:
 
 def call(name: str, *arguments: object, doing: str = "") -> None:
     """Call the driver; InputError in its words where it fails."""
-    code = functions()[name](*arguments)
+    function = functions()[name]
+    if name in ON_STREAMS:
+        with WORK:
+            code = function(*arguments)
+    else:
+        code = function(*arguments)
     if code:
         raise driver_error(code, doing or name)
 
 
 def release_with(owner: object, name: str, handle: int) -> None:
     """Let the driver take something back when its owner is gone; it takes everything back from a process that ends."""
-    weakref.finalize(owner, functions()[name], handle).atexit = False
+    enter, release, here = functions()["cuCtxSetCurrent"], functions()[name], _open()
+    context = here.context if isinstance(here, Device) else 0
+    weakref.finalize(owner, _release, enter, context, release, handle).atexit = False
+
+
+def _release(enter: Callable[..., int], context: int, release: Callable[..., int], handle: int) -> None:
+    """Give something back from whichever thread dropped it."""
+    enter(context)
+    release(handle)
 
 
 def driver_error(code: int, doing: str, launched: Sequence[str] = ()) -> InputError:
     """What went wrong while something was done on the GPU, after these kernels were launched."""
-    words = " ".join(filter(None, (_text("cuGetErrorName", code), _text("cuGetErrorString", code))))
     if code == OUT_OF_MEMORY:
         hint = "a smaller batch, or a device with more memory"
     else:
         hint = (
-            "once a kernel has failed, all later calls of the process do; compute-sanitizer finds the access"
+            "once a kernel has failed, all later calls of the process do; "
+            f"{BLOCKING}=1 names the one that failed, compute-sanitizer finds the access"
         )
     after = f", after {', '.join(launched)}" if launched else ""
-    return InputError(f"the GPU failed at '{doing}'{after}: {words or f'error {code}'}", hint=hint)
+    return InputError(f"the GPU failed at '{doing}'{after}: {_words(code)}", hint=hint)
+
+
+def _words(code: int) -> str:
+    """What the driver says of an error."""
+    told = (_text(name, code) for name in ("cuGetErrorName", "cuGetErrorString"))
+    return " ".join(filter(None, told)) or f"error {code}"
+
+
+def is_blocking() -> bool:
+    """Whether each launch is to end before the next begins."""
+    return os.environ.get(BLOCKING, "") not in ("", "0")
 
 
 def _text(function: str, code: int) -> str:
@@ -159,20 +201,36 @@ class Device:
 def _open() -> Device | str:
     """The first GPU, or why there is none."""
     try:
-        found = functions()
-    except (OSError, AttributeError):
+        code = functions()["cuInit"](0)
+    except OSError:
         return f"there is no driver of an NVIDIA GPU here ({LIBRARY} does not load)"
-    if found["cuInit"](0):
-        return "there is no NVIDIA GPU here, or its driver does not start"
+    except AttributeError as problem:
+        return f"the driver of the GPU has no '{problem}': that of CUDA 12.0 is the oldest that will do"
+    if code == NO_DEVICE:
+        return "there is no NVIDIA GPU here"
+    try:
+        return f"the driver of the GPU does not start: {_words(code)}" if code else _first()
+    except InputError as problem:
+        return problem.message
+
+
+def _first() -> Device | str:
     version, count = ctypes.c_int(), ctypes.c_int()
     call("cuDriverGetVersion", ctypes.byref(version))
     call("cuDeviceGetCount", ctypes.byref(count))
     if not count.value:
         return "there is no NVIDIA GPU here"
-    if version.value < OLDEST:
-        shown = f"{version.value // 1000}.{version.value % 1000 // 10}"
-        return f"the driver of the GPU knows CUDA {shown}, and 12.0 is the oldest that will do"
-    return _describe(version.value)
+    found = _describe(version.value) if version.value >= OLDEST else None
+    if found is not None and (found.major, found.minor) < LEAST:
+        return f"{found.name} has capability {found.major}.{found.minor}, and 7.5 is the least that will do"
+    oldest = OLDEST if found is None else OLDEST_TEXT.get(found.architecture, OLDEST)
+    if found is not None and version.value >= oldest:
+        return found
+    return f"the driver of the GPU knows CUDA {_shown(version.value)}, and {_shown(oldest)} is the oldest that will do"
+
+
+def _shown(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _describe(version: int) -> Device:
@@ -184,7 +242,7 @@ def _describe(version: int) -> Device:
         value = ctypes.c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), code, number)
         found[word] = value.value
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number, doing="opening the GPU")
     title = name.value.decode("utf-8", "replace")
     return Device(name=title, driver=version, context=context.value or 0, **found)
 
@@ -204,7 +262,7 @@ def describe() -> list[str]:
     call("cuCtxSetCurrent", found.context)
     call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     lines = [
-        f"driver: CUDA {found.driver // 1000}.{found.driver % 1000 // 10}",
+        f"driver: CUDA {_shown(found.driver)}",
         f"device 0: {found.name}, {found.architecture}, {found.multiprocessors} multiprocessors, "
         f"{free.value >> 20} of {total.value >> 20} MiB free, {found.l2_bytes >> 20} MiB of L2, "
         f"{found.shared_bytes >> 10} KiB of local memory for a work-group",
@@ -235,6 +293,8 @@ class Stream:
         self.handle = handle or 0
         self.launched: deque[str] = deque(maxlen=LAST_KERNELS)
         """The last kernels that it was given, with their places in the text."""
+        self.is_recording = False
+        """Whether launches are recorded, and do not run yet."""
         if handle is None:
             made = POINTER()
             call("cuStreamCreate", ctypes.byref(made), 1)
@@ -242,10 +302,17 @@ class Stream:
 
     def wait(self, doing: str = "waiting for the device") -> None:
         """Wait until all work is done; what a kernel did wrong is told here."""
-        code = functions()["cuStreamSynchronize"](self.handle)
+        with WORK:
+            code = functions()["cuStreamSynchronize"](self.handle)
+            launched = tuple(self.launched)
+            self.launched.clear()
         if code:
-            raise driver_error(code, doing, self.launched)
-        self.launched.clear()
+            raise driver_error(code, doing, launched)
+
+    def settle(self, doing: str) -> None:
+        """Wait until a launch is done, where each is to end before the next begins."""
+        if is_blocking() and not self.is_recording:
+            self.wait(doing)
 
 
 class Event:
@@ -269,10 +336,15 @@ class Event:
         return found.value / 1e3
 
 
-@cache
 def own_stream() -> Stream:
-    """The stream on which this package works."""
+    """The stream on which this package works, the device being that of the thread that asks."""
     device()
+    with WORK:
+        return _made_stream()
+
+
+@cache
+def _made_stream() -> Stream:
     return Stream()
 
 
@@ -284,11 +356,20 @@ class LaunchGraph:
 
     def __init__(self, stream: Stream, record: Callable[[], None]) -> None:
         graph, made = POINTER(), POINTER()
-        call("cuStreamBeginCapture_v2", stream.handle, 1)
-        try:
-            record()
-        finally:
-            call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+        with WORK:
+            before = tuple(stream.launched)
+            call("cuStreamBeginCapture_v2", stream.handle, RELAXED)
+            stream.launched.clear()
+            stream.is_recording = True
+            try:
+                record()
+            finally:
+                stream.is_recording = False
+                call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+            self._launched = tuple(stream.launched)
+            """The last kernels of it."""
+            stream.launched.clear()
+            stream.launched.extend(before)
         call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0, doing="making a launch graph")
         call("cuGraphDestroy", graph)
         self._stream, self._handle = stream, made.value or 0
@@ -296,4 +377,5 @@ class LaunchGraph:
 
     def launch(self) -> None:
         """Run it once more."""
-        call("cuGraphLaunch", self._handle, self._stream.handle)
+        self._stream.launched.extend(self._launched)
+        call("cuGraphLaunch", self._handle, self._stream.handle, doing="launching a graph of kernels")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
-from lamella.backend.arguments import written_parameters
+from lamella.backend.arguments import Arrays, written_parameters
 from lamella.backend.cpu.compiled import EmittedProgram
 from lamella.backend.cpu.convention import slots_of
-from lamella.backend.cpu.jit import MACHINES, readable_assembly
+from lamella.backend.cpu.jit import Processor, readable_assembly
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.cpu.run.launch import (
     GroupTables,
@@ -23,15 +24,17 @@ from lamella.backend.cpu.run.launch import (
     reach_of,
 )
 from lamella.backend.cpu.run.prepared import address_of
-from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, to_device
+from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.driver import Stream, device, own_stream
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
-from lamella.backend.named import Groups, NamedKernels
+from lamella.backend.named import Groups
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import replace
+from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Function, Group
 
 
@@ -49,23 +52,20 @@ class CudaKernels(CompiledKernels):
     ) -> None:
         super().__init__(compiled, code, limits=limits, threads=1, proved=proved, ways=ways)
         self._device_code = code
-        self._on_device = False
 
     def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
         """Run a kernel for a number of work-groups; arrays of the host are copied, those of the device are not."""
         device()
-        given = [_described(item) for item in arguments]
-        self._on_device = any(isinstance(item, _OnDevice) for item in given)
-        super().call(name, given, groups)
+        super().call(name, [_described(item) for item in arguments], groups)
 
-    def _interpret(self) -> NamedKernels:
-        """The interpreter, which reads arrays of the host alone."""
-        if self._on_device:
+    def _run_interpreted(self, name: str, arguments: Sequence[object], groups: Groups) -> None:
+        """Run a launch by the letter, which reads arrays of the host alone."""
+        if any(map(_is_on_device, arguments)):
             raise InputError(
                 "a launch that only the interpreter can test has arrays of the device",
                 hint="copy them to the host",
             )
-        return super()._interpret()
+        super()._run_interpreted(name, arguments, groups)
 
     def bind(self, name: str, arguments: Sequence[object], groups: int = 1) -> BoundLaunch:
         """A launch on arrays of the device, to be run many times; Unsupported where it is not proved."""
@@ -86,8 +86,9 @@ class CudaKernels(CompiledKernels):
     @cached_property
     def asm(self) -> str:
         """The PTX."""
-        target = self._ways.target
-        return readable_assembly(self._compiled.text, MACHINES["cuda" if target is None else target.name])
+        target = self._ways.target or find_target("cuda")
+        machine = Processor(target.triple, target.cpu, target.features)
+        return readable_assembly(self._compiled.text, machine)
 
     def _launch(self, name: str, packed: PackedArguments, arguments: Sequence[object], groups: int) -> None:
         _, packer, runner = self._ready[name]
@@ -100,12 +101,19 @@ class CudaKernels(CompiledKernels):
 
 
 def _described(argument: object) -> object:
-    """An array of the device as NumPy is told of it, anything else as it is."""
+    """An array of the device as NumPy is told of it, in a group too; anything else as it is."""
     if isinstance(argument, np.ndarray):
         return argument
-    if isinstance(argument, DeviceArray) or hasattr(argument, "__cuda_array_interface__"):
-        return _OnDevice.of(to_device(argument))
-    return argument
+    if isinstance(argument, list | tuple):
+        return [_described(item) for item in argument]
+    if isinstance(argument, Arrays):
+        return replace(argument, items=[cast(Array, _described(item)) for item in argument.items])
+    return _OnDevice.of(to_device(argument)) if lies_on_device(argument) else argument
+
+
+def _is_on_device(argument: object) -> bool:
+    items = argument.items if isinstance(argument, Arrays) else argument
+    return isinstance(items, _OnDevice) or (isinstance(items, list) and any(map(_is_on_device, items)))
 
 
 class _OnDevice(np.ndarray):
@@ -131,6 +139,7 @@ class DeviceCall:
 
     def place(self, function: Function, arguments: Sequence[object], tables: Sequence[GroupTables]) -> None:
         """Copy what lies on the host, and write where it lies now into the slots."""
+        self._held.append(list(arguments))  # memory of the device stays as long as this
         written, waiting, slot = written_parameters(function), iter(tables), 0
         for parameter, argument in zip(function.parameters, arguments, strict=True):
             is_written = parameter.value.name in written
@@ -143,8 +152,10 @@ class DeviceCall:
     def _place_group(self, slot: int, tables: GroupTables, is_written: bool) -> None:
         lows, highs = bounds_of(tables)
         moved = np.zeros(max(1, len(lows)), np.int64)
-        for place, (own, high) in enumerate(zip(tables.addresses.tolist(), highs.tolist(), strict=True)):
-            moved[place] = self._copy(own, max(0, high - own), is_written)
+        rows = zip(tables.given.items, tables.addresses.tolist(), highs.tolist(), strict=True)
+        for place, (item, own, high) in enumerate(rows):
+            is_here = isinstance(item, _OnDevice)
+            moved[place] = own if is_here else self._copy(own, max(0, high - own), is_written)
         self._slots[slot] = self._copy_array(moved)
         for column in range(tables.entries.shape[1]):
             self._slots[slot + 1 + column] = self._copy_array(tables.entries[:, column].copy())
@@ -184,3 +195,7 @@ class BoundLaunch:
     def launch(self) -> None:
         """Run it behind what the stream of this package was given before; nobody waits."""
         self._kernel.launch(own_stream(), self._slots, self._groups)
+
+    def wait(self) -> None:
+        """Wait until all launches so far are done, before somebody else reads what they write."""
+        own_stream().wait(f"running @{self._kernel.name}")

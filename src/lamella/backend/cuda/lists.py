@@ -19,12 +19,13 @@ from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
 from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.cublaslt import WORKSPACE, LibraryLaunch, bind_product
-from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, own_stream
+from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, is_blocking, own_stream
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
 from lamella.backend.cuda.room import DeviceRoom, ListBuffers, ListFlags
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
+from lamella.base.origin import blamed
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
 from lamella.kernels.launches import (
@@ -78,6 +79,8 @@ class _DeviceLaunch:
     """Where its slots lie in the table, in bytes."""
     library: LibraryLaunch | None = None
     """What computes it in the place of a kernel."""
+    origin: str = ""
+    """Where what it computes stands in the model."""
 
 
 @dataclass(slots=True)
@@ -225,6 +228,8 @@ class CudaList:
         self._settle()
         if not self._has_run or self._choose is None or following in self._bound or entered.reach != 8:
             return None
+        if is_blocking():
+            return None
         places = self._buffers.address(scores), scores.reach // 4, self._buffers.address(entered)
         if self._choice is None or self._choice[0] != places:
             self._choice = places, self._choose(*places)
@@ -300,7 +305,7 @@ class CudaList:
 
         From the second run on launches are graphs: many lists run but once.
         """
-        if self._has_run and times is None and not self._is_once and not self._graphs:
+        if self._has_run and times is None and not self._is_once and not self._graphs and not is_blocking():
             self._record_graphs()
         for number, (first, end) in enumerate(self._ranges()):
             if number and not self._flags.are_clear():
@@ -431,7 +436,7 @@ class CudaList:
                 slots[slot] = self._flags.fault(number)
             else:
                 slots[slot] = self._flags.tests(number)
-        return _DeviceLaunch(code.kernels[made.address], slots, launch.groups)
+        return _DeviceLaunch(code.kernels[made.address], slots, launch.groups, origin=_shown_origin(launch))
 
     def _record(self, first: int, end: int) -> None:
         for number, item in enumerate(self._launches[first:end]):
@@ -445,7 +450,8 @@ class CudaList:
             if size:
                 call("cuMemsetD8Async", address, 0, size, self._stream.handle)
         elif self._table is not None and item.groups:
-            item.kernel.launch(self._stream, self._table.address + item.place, item.groups, is_first)
+            place = self._table.address + item.place
+            item.kernel.launch(self._stream, place, item.groups, is_first, item.origin)
 
     def _run_timed(self, times: list[LaunchTime], first: int, end: int) -> None:
         """Run launch by launch with a moment between."""
@@ -463,6 +469,15 @@ class CudaList:
                 LaunchTime(launch.operator, name, seconds, total, launch.groups, size, launch.origin)
             )
             total += seconds
+
+
+def _shown_origin(launch: Launch) -> str:
+    """Where what a launch computes stands in the model, else in the library; kept launches have words of it alone."""
+    found = blamed(launch.origin)
+    if found is not None and found.span is not None:
+        return str(found)
+    words = () if launch.origin is None else launch.origin.words()
+    return next((word for word in words if word != launch.operator), launch.operator)
 
 
 def _verify_places(launch: Launch, made: PreparedLaunch | None) -> None:

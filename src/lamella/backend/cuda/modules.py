@@ -21,6 +21,7 @@ LOG_BYTES = 1 << 14
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 SHARED_LIMIT = 8
 MOST_LOADERS = 16
+MOST_BLOCKS = (1 << 31) - 1
 CLUSTER, EARLY = 4, 6
 """Attributes of a launch: how many blocks are a cluster, and that it may begin before the one before it has ended."""
 
@@ -154,8 +155,6 @@ class DeviceKernel:
         if entry.pipeline is not None:
             self._block, self._local_bytes = (entry.pipeline.threads, 1), entry.pipeline.local_bytes
             self._blocks = device().multiprocessors
-        self._slots, self._groups = ctypes.c_uint64(), ctypes.c_uint64()
-        self._arguments = (POINTER * 2)(ctypes.addressof(self._slots), ctypes.addressof(self._groups))
 
     @property
     def is_there(self) -> bool:
@@ -167,13 +166,20 @@ class DeviceKernel:
         if not self._handle:
             self._handle = self._module.find(self._entry)
 
-    def launch(self, stream: Stream, slots: int, groups: int, is_first: bool = False) -> None:
+    def launch(
+        self, stream: Stream, slots: int, groups: int, is_first: bool = False, place: str = ""
+    ) -> None:
         """Run so many work-groups; slots, and maps behind them, are at an address on the device.
 
-        The first of a list starts when all before it has ended, whatever the kernel could do earlier.
+        The first of a list starts when all before it has ended, whatever the kernel could do earlier. An error names
+        the kernel, and the place of what it computes where that is known.
         """
         self.bring()
-        self._slots.value, self._groups.value = slots, groups
+        values = (ctypes.c_uint64 * 2)(
+            slots, groups
+        )  # of this call: other threads may launch the same kernel
+        first = ctypes.addressof(values)
+        arguments = (POINTER * 2)(first, first + ctypes.sizeof(ctypes.c_uint64))
         cluster = 1 if self.pipeline is None else self.pipeline.cluster
         cluster = cluster if groups % cluster == 0 else 1
         blocks = (
@@ -181,6 +187,11 @@ class DeviceKernel:
             if self._blocks
             else -(-groups // self._together)
         )
+        if blocks > MOST_BLOCKS:
+            hint = "several launches, each with a part of the arrays"
+            raise InputError(
+                f"@{self.name} has {groups} work-groups, and a GPU takes {MOST_BLOCKS}", hint=hint
+            )
         given = [(CLUSTER, (cluster, 1, 1))] if cluster > 1 else []
         given += [(EARLY, (1, 0, 0))] if self._is_early and not is_first else []
         listed = (_Attribute * 2)(*(_Attribute(key, 0, (ctypes.c_uint32 * 16)(*item)) for key, item in given))
@@ -195,6 +206,8 @@ class DeviceKernel:
             ctypes.cast(listed, ctypes.POINTER(_Attribute)),
             len(given),
         )
-        doing = f"launching {self._shown}"
-        stream.launched.append(self._shown)
-        call("cuLaunchKernelEx", ctypes.byref(config), self._handle, self._arguments, None, doing=doing)
+        shown = f"@{self.name} ({place})" if place else self._shown
+        stream.launched.append(shown)
+        doing = f"launching {shown}"
+        call("cuLaunchKernelEx", ctypes.byref(config), self._handle, arguments, None, doing=doing)
+        stream.settle(f"running {shown}")

@@ -23,6 +23,7 @@ from lamella.backend.executor.again import RepeatedCall
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import (
+    Adopt,
     GraphInputs,
     as_array,
     draw_variable,
@@ -157,6 +158,10 @@ class GraphExecutable:
             self._filling.wait()
             for name, array in values.items():
                 self._spare.exchange(self._state, name, array)
+
+    def take_arrays(self, adopt: Adopt) -> None:
+        """Let calls be given arrays of a device, too."""
+        self._inputs = replace(self._inputs, adopt=adopt)
 
     @property
     def inputs(self) -> tuple[str, ...]:

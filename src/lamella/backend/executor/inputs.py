@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.formula.storage import Storage, TensorValue
 from lamella.base import arrays
-from lamella.base.arrays import Array, uniform, uniform_value
+from lamella.base.arrays import Array, DType, uniform, uniform_value
 from lamella.base.background import Background
 from lamella.base.diagnostic import Diagnostic, LamellaError
 from lamella.base.dim import Extent, bounds, substitute, symbols
@@ -56,6 +56,11 @@ def input_type(part: Tensor | Pack) -> str:
     return f"{text}..({part.size})" if isinstance(part, Pack) else text
 
 
+Adopt: TypeAlias = Callable[[object, DType], Array | None]
+"""An array of a device as one of the host, which launches know by itself: of the given type it need not be read here.
+None for what is no array of a device."""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphInputs:
     """Fills the inputs of one call; `place` tells where a name is declared."""
@@ -64,6 +69,8 @@ class GraphInputs:
     storage: Storage
     seed: int
     place: Callable[[str], Span]
+    adopt: Adopt | None = None
+    """Takes arrays that lie on the device of the executable."""
 
     def take(
         self,
@@ -118,7 +125,11 @@ class GraphInputs:
 
     def _fit(self, part: Tensor | Pack, given: npt.ArrayLike) -> Array:
         try:
-            array = as_array(given)
+            stored = self.storage.dtype(part.element)
+            adopted = None if self.adopt is None else self.adopt(given, stored)
+            if adopted is not None and adopted.dtype == stored and part.element.bits >= 8:
+                return adopted
+            array = as_array(given) if adopted is None else adopted
             if part.element.is_float and isinstance(given, int | Sequence) and array.dtype.kind == "i":
                 array = array.astype(np.float64)  # [[1, 2], [3, 4]] says nothing of a type, as an array does
             return fit(array, part.element, self.storage, in_place=True)

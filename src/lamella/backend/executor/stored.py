@@ -68,6 +68,7 @@ class StoredExecutable(GraphExecutable):
         return found
 
     def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
+        self._settle()  # inputs that lie on a device, which that one does not know
         return self._take_whole()._run_nodes(taken, extents)
 
     def _take_whole(self) -> GraphExecutable:

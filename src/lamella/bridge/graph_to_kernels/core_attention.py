@@ -246,14 +246,14 @@ class _CoreAttentionWriter(AttentionWriter):
             if line == QUERY:
                 here[self.roles.query] = self._number(body, values, number)
             else:
-                here[line] = self._key_number(body, values[line], number)
+                here[line] = self._clamped_key(body, values[line], number)
             value = body.load(access.memref, access.places(body, here), Scalar(access.element))
             if access.element != NARROW:
                 value = body.cast(value, HALF)
             memory, transposed = target
             body.store(value, memory, [number, place] if transposed else [place, number])
 
-    def _key_number(self, builder: Builder, first: Value, number: Value) -> Value:
+    def _clamped_key(self, builder: Builder, first: Value, number: Value) -> Value:
         found = builder.arith("add", first, number)
         if self.sizes.keys == self.sizes.room:
             return found

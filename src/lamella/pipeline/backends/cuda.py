@@ -49,12 +49,8 @@ def compile(model: languages.Model, backend: str, options: Options) -> Executabl
     options = with_room(options, here)
     key = graph_key(model, options, here)
     content = store.get(key)
-    tensors = outer_tensors(model)
-    found = (
-        None
-        if content is None
-        else decode_segment(content, tensors, options.limits, DeviceRoom(), OnceResults())
-    )
+    tensors, room = outer_tensors(model), DeviceRoom()
+    found = None if content is None else decode_segment(content, tensors, options.limits, room, OnceResults())
     if found is not None:
         executable = StoredExecutable(
             model,
@@ -65,6 +61,7 @@ def compile(model: languages.Model, backend: str, options: Options) -> Executabl
             limits=options.limits,
         )
         executable.draws = options.draws
+        executable.take_arrays(room.copies.adopt)
         return executable
     compiled = late_compiler().compile_open(model, NAME, options)
     segment = compiled.only_segment()

@@ -144,7 +144,10 @@ class SharedMemory:
 def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> KernelExecutable:
     """Make a graph callable whose kernels are known."""
     memory = SharedMemory()
-    return _executable(model.model, lambda extents: _specialised(model, backend, options, memory), options)
+    found = _executable(model.model, lambda extents: _specialised(model, backend, options, memory), options)
+    if backend == CUDA:
+        found.take_arrays(memory.device.copies.adopt)
+    return found
 
 
 def compile_open(model: Model, backend: str, options: Options) -> KernelExecutable:
@@ -191,6 +194,7 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
         return replace(found, replaces=whole.graph.nodes, keep=keep)
 
     executable = _executable(whole, specialise, options)
+    executable.take_arrays(memory.device.copies.adopt)
     if stored is not None:
         executable.keep_extents(stored.find)
     return executable

@@ -187,6 +187,10 @@ def _hold(
     tell("measuring the ceilings of the machine")
     ceilings = measure_ceilings(threads)
     standings = hold([*ours, *_peers(material, options)], material, terms, options, tell)
+    if all(item.problem for item in standings[: len(ours)]):
+        raise InputError(
+            standings[0].problem, hint="what is compared is ours: lamella doctor says what runs here"
+        )
     tell("starting again")
     again = hold(ours[:1], material, replace(terms, rounds=0), options)[0]
     return Heat(batch, threads, standings, len(ours), work, ceilings, again)

@@ -103,7 +103,7 @@ class CompiledKernels(NamedKernels):
             return
         findings = self._run_tested(packer.function, given, grid.total, packed.doubts)
         if findings is None:
-            self._interpret().call(name, arguments, groups)
+            self._run_interpreted(name, arguments, groups)
         elif findings:
             raise LamellaError(findings)
 
@@ -182,12 +182,13 @@ class CompiledKernels(NamedKernels):
             return None
         return _Tested(kernel, kernels, wanted)
 
-    def _interpret(self) -> NamedKernels:
+    def _run_interpreted(self, name: str, arguments: Sequence[object], groups: Groups) -> None:
+        """Run a launch by the letter."""
         if self._interpreter is None:
             if self._ways.interpret is None:
                 raise code_error("a launch that is not proved needs an interpreter")
             self._interpreter = self._ways.interpret(self._program)
-        return self._interpreter
+        self._interpreter.call(name, arguments, groups)
 
     def _say(self, function: Function, doubts: Proof, interpreted: bool) -> None:
         """Keep once for each kernel that it runs with tests, and why."""

@@ -1,0 +1,191 @@
+"""What goes wrong with a GPU is a sentence with the kernel and its place; a driver that fails shows it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import lamella
+from lamella.backend import cuda
+from lamella.backend.cuda import driver
+from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
+from lamella.base.source import Source
+from lamella.cli import lamella as command
+from lamella.lang.tensor import parse
+from tests.support.backend.fake_driver import FakeDriver, fake_device
+
+LAYERS = """\
+import nn;
+graph Layers {
+    @input { x: real[4, 256]; }
+    @variable { w: real[256, 256]; v: real[256, 256]; }
+    @output { y: real[4, 256]; }
+    @compose {
+        a = nn.linear(x, w);
+        y = nn.linear(a, v);
+    }
+}
+"""
+SCALE = """\
+func @scale(%a: f32, %x: memref<f32x40>) {
+  %0 = constant 0 : index
+  %n = constant 40 : index
+  foreach (%i):index=(%0),(%n) {
+    %v = load %x[%i] : f32
+    %w = arith.mul %a, %v : f32
+    store %w, %x[%i]
+  }
+}
+"""
+X = np.ones((4, 256), np.float32)
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    monkeypatch.setenv("LAMELLA_CACHE", str(tmp_path / "objects"))
+    with fake_device() as found:
+        yield found
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    """A driver that nobody has loaded yet."""
+    found, load = FakeDriver(), ctypes.CDLL
+    caches = (driver.functions, driver._open, driver._made_stream)
+    monkeypatch.setattr(
+        ctypes, "CDLL", lambda name, *_: found.bind() if name == driver.LIBRARY else load(name, *_)
+    )
+    for item in caches:
+        item.cache_clear()
+    yield found
+    for item in caches:
+        item.cache_clear()
+
+
+def written(folder: Path) -> Path:
+    path = folder / "layers.sknd"
+    path.write_text(LAYERS)
+    return path
+
+
+# --- machines on which nothing can run ---------------------------------------------------------------------------
+
+
+MACHINES = [
+    (
+        {"attributes": {16: 80, 75: 7, 76: 0, 97: 98304, 38: 1 << 20}},
+        {},
+        set(),
+        "has capability 7.0, and 7.5 is",
+    ),
+    ({"version": 11080}, {}, set(), "knows CUDA 11.8, and 12.0 is the oldest that will do"),
+    ({"version": 12020}, {}, set(), "knows CUDA 12.2, and 12.3 is the oldest that will do"),  # for Hopper
+    ({"devices": 0}, {}, set(), "there is no NVIDIA GPU here"),
+    ({}, {"cuInit": 100}, set(), "there is no NVIDIA GPU here"),
+    ({}, {"cuInit": 803}, set(), "does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+    ({}, {"cuDevicePrimaryCtxRetain": 101}, set(), "failed at 'opening the GPU': CUDA_ERROR_INVALID_DEVICE"),
+    (
+        {},
+        {},
+        {"cuLibraryLoadData"},
+        "has no 'cuLibraryLoadData': that of CUDA 12.0 is the oldest that will do",
+    ),
+]
+
+
+@pytest.mark.parametrize(("facts", "failures", "lacking", "told"), MACHINES, ids=[row[3] for row in MACHINES])
+def test_a_machine_without_a_gpu_that_will_do(
+    library: FakeDriver,
+    tmp_path: Path,
+    facts: dict[str, object],
+    failures: dict[str, int],
+    lacking: set[str],
+    told: str,
+) -> None:
+    """It is said by the API, by commands and by `doctor`, which goes on."""
+    for name, value in facts.items():
+        setattr(library, name, value)
+    library.failures, library.lacking = failures, lacking
+    assert told in (cuda.missing() or "")
+    with pytest.raises(InputError, match="backend 'cuda' cannot run here") as caught:
+        lamella.compile(written(tmp_path), backend="cuda")
+    assert told in str(caught.value)
+    found = CliRunner().invoke(command, ["run", str(tmp_path / "layers.sknd"), "--backend", "cuda"])
+    assert found.exit_code == 1
+    assert told in found.output
+    found = CliRunner().invoke(command, ["doctor"])
+    assert found.exit_code == 0
+    assert told in found.output
+
+
+# --- errors of a device ----------------------------------------------------------------------------------------
+
+
+def test_too_little_memory_is_a_sentence(device: FakeDriver, tmp_path: Path) -> None:
+    run: Any = lamella.compile(written(tmp_path), backend="cuda")
+    device.failures["cuMemAlloc_v2"] = 2
+    with pytest.raises(
+        LamellaError, match=r"failed at 'allocating \d+ bytes': CUDA_ERROR_OUT_OF_MEMORY"
+    ) as caught:
+        run(x=X)
+    assert caught.value.findings[0].hint == "a smaller batch, or a device with more memory"
+    device.failures.clear()
+    assert run(x=X)["y"].shape == (4, 256)
+
+
+def test_a_kernel_that_fails_is_named_with_its_line(device: FakeDriver) -> None:
+    kernels = cuda.compile_program(parse(Source("scale.tensor", SCALE)).program)
+    device.breaks_at = 0
+    with pytest.raises(
+        LamellaError, match=r"running @scale', after @scale \(scale.tensor:1\): CUDA_ERROR_ILL"
+    ):
+        kernels.scale(2.0, np.ones(40, np.float32))
+
+
+@pytest.mark.parametrize("runs", [0, 1, 3])
+def test_launches_that_fail_are_named_with_their_lines(device: FakeDriver, tmp_path: Path, runs: int) -> None:
+    """The last ones are named, where they are a graph of launches too: the device tells nobody which it was."""
+    path = written(tmp_path)
+    run: Any = lamella.compile(path, backend="cuda")
+    for _ in range(runs):
+        run(x=X)
+    assert device.graphs == int(runs > 1)
+    device.breaks_at = 0
+    with pytest.raises(LamellaError) as caught:
+        run(x=X)
+    words = str(caught.value)
+    assert "the GPU failed at 'running a launch list', after @" in words
+    assert f"{path}:7" in words
+    assert f"{path}:8" in words
+    assert "CUDA_LAUNCH_BLOCKING=1 names the one that failed" in caught.value.findings[0].hint
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_launches_that_wait_for_each_other_tell_which_failed(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    monkeypatch.setenv(driver.BLOCKING, "1")
+    path = written(tmp_path)
+    run: Any = lamella.compile(path, backend="cuda")
+    for _ in range(3):
+        run(x=X)
+    assert not device.graphs
+    each = len(device.launches) // 3
+    assert each == 2
+    device.breaks_at = len(device.launches) + place
+    with pytest.raises(LamellaError, match=rf"failed at 'running @\S+ \({path}:{7 + place} "):
+        run(x=X)
+
+
+def test_a_stream_that_cannot_be_made(device: FakeDriver, tmp_path: Path) -> None:
+    device.failures["cuStreamCreate"] = 2
+    found = CliRunner().invoke(command, ["run", str(written(tmp_path)), "--backend", "cuda"])
+    assert found.exit_code == 1
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in found.output
