@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import random
+import weakref
 
 import pytest
 from hypothesis import given
@@ -113,3 +114,29 @@ def test_the_collector_is_given_back() -> None:
     with pytest.raises(KeyError):
         fail()
     assert [*seen, gc.isenabled()] == [True, False, True]
+
+
+def test_what_was_made_meanwhile_is_old_and_its_cycles_are_found() -> None:
+    class Node:
+        other: Node
+
+    with gc_paused():
+        made = Node()
+        made.other = made
+        left = weakref.ref(made)
+        del made
+    gc.collect(0)  # what is young
+    assert left() is not None
+    gc.collect()
+    assert left() is None
+
+
+def test_what_somebody_froze_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with gc_paused():
+            pass
+        assert gc.get_freeze_count() == count > 0
+    finally:
+        gc.unfreeze()

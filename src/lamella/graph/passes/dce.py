@@ -51,9 +51,10 @@ class _Liveness:
             for region in regions(node):
                 inner = {name for item in region.inputs for name in _symbols_of(item)}
                 self._find_sources(region.nodes, known | inner)
-            for item in results_of(node):
-                self._sources[item.name] = set(_symbols_of(item)) - known
-            known.update(name for item in results_of(node) for name in _symbols_of(item))
+            made = [(item.name, _symbols_of(item)) for item in results_of(node)]
+            self._sources.update((name, set(found) - known) for name, found in made)
+            for _, found in made:
+                known.update(found)
 
     def run(self) -> Graph:
         """The graph without what is dead."""
@@ -138,5 +139,5 @@ class _Liveness:
 
 def _symbols_of(item: Tensor | Pack) -> list[str]:
     return [
-        found.name for extent in extents(item) if not isinstance(extent, int) for found in symbols(extent)
+        found.name for extent in extents(item) if extent.__class__ is not int for found in symbols(extent)
     ]
