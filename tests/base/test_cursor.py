@@ -6,6 +6,7 @@ import gc
 import math
 import random
 import weakref
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -116,7 +117,15 @@ def test_the_collector_is_given_back() -> None:
     assert [*seen, gc.isenabled()] == [True, False, True]
 
 
-def test_what_was_made_meanwhile_is_old_and_its_cycles_are_found() -> None:
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Nothing is frozen, as in a process that runs no tests."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_what_was_made_meanwhile_is_old_and_its_cycles_are_found(thawed: None) -> None:
     class Node:
         other: Node
 
@@ -131,12 +140,9 @@ def test_what_was_made_meanwhile_is_old_and_its_cycles_are_found() -> None:
     assert left() is None
 
 
-def test_what_somebody_froze_stays_frozen() -> None:
+def test_what_somebody_froze_stays_frozen(thawed: None) -> None:
     gc.freeze()
-    try:
-        count = gc.get_freeze_count()
-        with gc_paused():
-            pass
-        assert gc.get_freeze_count() == count > 0
-    finally:
-        gc.unfreeze()
+    count = gc.get_freeze_count()
+    with gc_paused():
+        pass
+    assert gc.get_freeze_count() == count > 0
