@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.cuda import building
+from lamella.backend.cuda import building, driver
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.stored import StoredExecutable
+from lamella.base.aside import PARKED
 from lamella.base.diagnostic import LamellaError
+from lamella.pipeline import api
 from lamella.pipeline.backends import cuda, kernels
 from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.generate import Generator
@@ -90,6 +93,27 @@ def test_a_kept_graph_launches_the_same(
     assert isinstance(found, StoredExecutable)
     assert got == want
     assert found.placement == compiled.placement
+
+
+def test_a_device_is_opened_once_while_a_model_is_read(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, is_open = list[str](), threading.Event()
+    describe, read = driver._describe, api.read
+
+    def note(version: int) -> driver.Device:
+        opened.append(threading.current_thread().name)
+        is_open.set()
+        return describe(version)
+
+    def read_behind(*given: Any) -> Any:
+        is_open.wait(60)
+        return read(*given)
+
+    monkeypatch.setattr(driver, "_describe", note)
+    monkeypatch.setattr(api, "read", read_behind)
+    lamella.compile(written(tmp_path), backend="cuda")
+    assert opened == [PARKED]
 
 
 def test_another_graph_or_precision_is_compiled(

@@ -39,6 +39,11 @@ def missing(backend: str) -> str | None:
     return driver.missing()
 
 
+def start() -> None:
+    """Let the device start while a model is read."""
+    driver.start()
+
+
 def compile(model: languages.Model, backend: str, options: Options) -> Executable:
     """Make kernels or a graph callable; the compiled form of a graph of known extents is kept."""
     if not isinstance(model, Model) or is_watched(options) or is_open(model):
