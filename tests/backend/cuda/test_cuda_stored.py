@@ -12,11 +12,19 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.cuda import building, driver
+from lamella.backend.cuda import assembling, building, driver
+from lamella.backend.cuda.assembling import settle
+from lamella.backend.cuda.built import finished
+from lamella.backend.cuda.compile import device_target
+from lamella.backend.cuda.modules import assemble_ptx
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.stored import StoredExecutable
 from lamella.base.aside import PARKED
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
+from lamella.base.object_cache import open_cache
+from lamella.base.source import Source
+from lamella.lang.tensor import parse
 from lamella.pipeline import api
 from lamella.pipeline.backends import cuda, kernels
 from lamella.pipeline.decoding import Sampling
@@ -41,6 +49,7 @@ graph Layers {
     @update { total = next; }
 }
 """
+KERNELS = Path(__file__).parent / "kernels.tensor"
 MODEL = Path(lamella.__file__).parent / "models/models/qwen3.module"
 TINY = {
     "vocab_size": 40, "d_model": 64, "n_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16, "d_ff": 24,
@@ -172,6 +181,54 @@ def test_kernels_are_compiled_once_for_all_programs(
     numbers.clear()
     launched(device, written(tmp_path, "3.0"))  # one number is another one
     assert 0 < sum(numbers) < first
+
+
+def test_the_same_kernels_are_found_while_they_are_assembled(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, may_end = list[int](), threading.Event()
+    write_all = building._write_all
+
+    def count(writer: Any, new: Sequence[int]) -> Any:
+        numbers.append(len(new))
+        return write_all(writer, new)
+
+    def assemble_late(*given: Any) -> bytes:
+        may_end.wait(60)
+        return assemble_ptx(*given)
+
+    monkeypatch.setattr(building, "_write_all", count)
+    monkeypatch.setattr(building, "assemble_ptx", assemble_late)
+    program, target = parse(Source("kernels", KERNELS.read_text())).program, device_target()
+    first, second = (building.build_program(program, target, open_cache()) for _ in range(2))
+    may_end.set()
+    settle()
+    assert numbers == [len(program.functions), 0]
+    assert not assembling._waiting
+    monkeypatch.setattr(building, "_build", refuse)
+    third = building.build_program(program, target, open_cache())
+    codes = [
+        {name: finished(code) for name, code in item.contents.items()} for item in (first, second, third)
+    ]
+    assert codes[0] == codes[1] == codes[2]
+    assert first.entries == second.entries == third.entries
+
+
+def test_code_that_the_driver_refuses_is_told_when_it_is_launched_and_not_kept(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_code(*_: object) -> bytes:
+        raise InputError("the driver refuses it")
+
+    path = written(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "assemble_ptx", refuse_code)
+        run = lamella.compile(path, backend="cuda")
+        with pytest.raises(InputError, match="the driver refuses it"):
+            run(x=X)
+    settle()
+    assert not assembling._waiting
+    assert isinstance(launched(device, path)[0], KernelExecutable)
 
 
 def step(device: FakeDriver) -> tuple[Trainer, list[tuple[str, int]]]:
