@@ -414,7 +414,14 @@ class RewriteWalk:
 
     def _is_changed(self, arguments: Iterable[Argument]) -> bool:
         """Whether something else stands for one of some arguments now; packs may have got their length."""
-        return any(item.name in self._results or isinstance(item, Pack) for item in members(arguments))
+        found = self._results
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                if argument.name in found:
+                    return True
+            elif isinstance(argument, Pack) or any(item.name in found for item in argument or ()):
+                return True
+        return False
 
     def _region(self, region: Region, visit: Visit) -> Region:
         outer = self.path

@@ -44,6 +44,8 @@ class _Liveness:
         self._sources: dict[str, set[str]] = {}
         known = {name for item in defined(replace(graph, nodes=())) for name in _symbols_of(item)}
         self._find_sources(graph.nodes, known)
+        self._tells = any(self._sources.values())
+        """Whether any result is the first to have an extent: else nothing is asked for its shape."""
 
     def _find_sources(self, nodes: tuple[Node, ...], known: set[str]) -> None:
         """Note which results are the first to have an extent: it is known once they are computed."""
@@ -128,6 +130,8 @@ class _Liveness:
             self._need_extents(item)
 
     def _need_extents(self, item: Argument) -> None:
+        if not self._tells:
+            return
         for part in (item,) if isinstance(item, Pack) else tensors(item):
             self.symbols.update(_symbols_of(part))
 
