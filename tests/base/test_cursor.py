@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import math
 import random
+import weakref
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -113,3 +115,34 @@ def test_the_collector_is_given_back() -> None:
     with pytest.raises(KeyError):
         fail()
     assert [*seen, gc.isenabled()] == [True, False, True]
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Nothing is frozen, as in a process that runs no tests."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_what_was_made_meanwhile_is_old_and_its_cycles_are_found(thawed: None) -> None:
+    class Node:
+        other: Node
+
+    with gc_paused():
+        made = Node()
+        made.other = made
+        left = weakref.ref(made)
+        del made
+    gc.collect(0)  # what is young
+    assert left() is not None
+    gc.collect()
+    assert left() is None
+
+
+def test_what_somebody_froze_stays_frozen(thawed: None) -> None:
+    gc.freeze()
+    count = gc.get_freeze_count()
+    with gc_paused():
+        pass
+    assert gc.get_freeze_count() == count > 0

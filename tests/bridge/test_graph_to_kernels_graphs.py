@@ -15,13 +15,14 @@ from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
-from lamella.bridge.graph_to_kernels import graph_to_kernels
+from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels
 from lamella.graph.model import Model
 from lamella.graph.rewrite import members
 from lamella.lang.tensor import check, parse, write
 from lamella.lang.tensor.nodes import Program
 from tests.support.bridge.launch_lists import compile_lists
 from tests.support.graph.running import random_arrays, same
+from tests.support.graph.texts import small
 from tests.support.strategies.graph import models
 
 EXTENTS = st.integers(1, 4).map(lambda size: {"n": size})
@@ -69,3 +70,14 @@ def test_random_graphs_as_machine_code(model: Model, extents: dict[str, int]) ->
 @given(model=models(open_extents=False))
 def test_random_graphs_in_the_interpreter(model: Model) -> None:
     judge(model, {}, machine=False)
+
+
+def test_equal_operations_lie_as_what_each_of_them_reads() -> None:
+    model = small(
+        "x: real[1, 16, 8, 8]; z: real[1, 16, 8, 8]; w: real[16, 16, 3, 3];",
+        "c = nn.conv{padding=[1, 1, 1, 1]}(x, w); a = math.exp(c); b = math.exp(z); d = math.exp(a);"
+        " e = math.exp(b); y = math.sub(d, e);",
+    )
+    layouts = graph_to_kernels(flatten(model)).layouts
+    assert layouts["c"] == layouts["a"] == layouts["d"]
+    assert not {"b", "e"} & layouts.keys()

@@ -174,3 +174,19 @@ def test_origins_stay() -> None:
 def test_conditions_and_bodies_are_parts_of_nodes() -> None:
     kinds = {type(node) for node in walk(flow().graph.nodes)}
     assert kinds == {Operation, Branch, Loop}
+
+
+def test_nodes_that_read_nothing_new_stay_as_they_are() -> None:
+    model = small("x: real[2];", "t = math.iden(x); a = math.exp(x); b = math.neg(t); y = math.add(a, b);")
+
+    def visit(node: Node, walk: RewriteWalk) -> Replacement | None:
+        if isinstance(node, Operation) and node.operator == "math.iden":
+            (source,), (output,) = members(node.inputs), members(node.outputs)
+            assert isinstance(source, Tensor)
+            return Replacement(results={output.name: source})
+        return None
+
+    made, found = (producers(graph) for graph in (model.graph, rewrite(model.graph, visit)))
+    assert found["a"] is made["a"]
+    assert found["y"] is made["y"]
+    assert [item.name for item in operands_of(found["b"])] == ["x"]

@@ -189,6 +189,8 @@ def _parts(argument: Argument) -> tuple[Tensor | Pack, ...]:
 
 def regions(node: Node) -> tuple[Region, ...]:
     """The regions of a node."""
+    if node.__class__ is Operation:  # nearly all are
+        return ()
     if isinstance(node, Branch):
         return (*node.conditions, *node.branches)
     if isinstance(node, Loop):

@@ -68,7 +68,9 @@ def members(arguments: Iterable[Argument]) -> Iterator[Tensor | Pack]:
     # Passes ask this a million times for a large graph: nearly all arguments are tensors.
     found: list[Tensor | Pack] = []
     for argument in arguments:
-        if isinstance(argument, tuple):
+        if argument.__class__ is Tensor:
+            found.append(argument)
+        elif isinstance(argument, tuple):
             found += argument
         elif argument is not None:
             found.append(argument)
@@ -261,6 +263,8 @@ def rename(graph: Graph, names: Mapping[str, str]) -> Graph:
     change = extent_substitution(values) if values else _same
 
     def renew(tensor: Tensor) -> Tensor:
+        if not values and tensor.name not in names:
+            return tensor
         return replace(
             tensor, name=names.get(tensor.name, tensor.name), shape=tuple(map(change, tensor.shape))
         )
@@ -289,7 +293,13 @@ def with_checks(graph: Graph, values: Mapping[str, Extent]) -> Graph:
 
 def _new_symbols(graph: Graph, renamed: Callable[[str], str | None]) -> dict[str, Extent]:
     values: dict[str, Extent] = {}
-    for symbol in (found for item in defined(graph) for extent in extents(item) for found in symbols(extent)):
+    for symbol in (
+        found
+        for item in defined(graph)
+        for extent in extents(item)
+        if extent.__class__ is not int
+        for found in symbols(extent)
+    ):
         name = renamed(symbol.name)
         if name is not None and name != symbol.name:
             values[symbol.name] = Dim((((DimSymbol(name, symbol.low, symbol.high),), 1),))
@@ -331,7 +341,8 @@ class RewriteWalk:
         self._makers: dict[str, Node] = {}
         self._results: dict[str, Tensor] = {}
         self._origins: dict[str, Origin | None] = {}
-        self._names = FreshNames(item.name for item in defined(graph))
+        self._names: FreshNames | None = None
+        """Made when somebody asks: most walks give no new names."""
         self._regions = count()
         self._renewal = Substitution(self._current)
 
@@ -346,6 +357,8 @@ class RewriteWalk:
 
     def fresh(self, stem: str) -> str:
         """A name that no tensor of the graph has."""
+        if self._names is None:
+            self._names = FreshNames(item.name for item in defined(self.graph))
         return self._names.take(stem)
 
     def _current(self, tensor: Tensor) -> Tensor:
@@ -365,7 +378,9 @@ class RewriteWalk:
             renewed = self._renew(node, visit)
             change = visit(renewed, self)
             if change is None or not self.is_sound(renewed, change):
-                change = Replacement((renewed,))
+                self._makers.update((item.name, renewed) for item in results_of(renewed))
+                found.append(renewed)
+                continue
             for item in change.constants:
                 self.constants[item.tensor.name] = item
             self._results.update(change.results)
@@ -377,6 +392,8 @@ class RewriteWalk:
 
     def _renew(self, node: Node, visit: Visit) -> Node:
         if isinstance(node, Operation):
+            if not self._is_changed(node.inputs):
+                return node
             return replace(node, inputs=tuple(map(self._renewal.argument, node.inputs)))
         if isinstance(node, Branch):
             return replace(
@@ -394,6 +411,17 @@ class RewriteWalk:
             body=self._region(node.body, visit),
             condition=None if node.condition is None else self._region(node.condition, visit),
         )
+
+    def _is_changed(self, arguments: Iterable[Argument]) -> bool:
+        """Whether something else stands for one of some arguments now; packs may have got their length."""
+        found = self._results
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                if argument.name in found:
+                    return True
+            elif isinstance(argument, Pack) or any(item.name in found for item in argument or ()):
+                return True
+        return False
 
     def _region(self, region: Region, visit: Visit) -> Region:
         outer = self.path
@@ -417,11 +445,13 @@ class RewriteWalk:
         names: dict[str, str] = {}
         copies: list[Node] = []
         # What a region computes, an input or a variable cannot take the name of an output: these are copied.
-        inner = {item.name for node in graph.nodes for item in results_of(node)}
-        for output in [item for item in members(graph.outputs) if isinstance(item, Tensor)]:
-            new = self._results.get(output.name)
-            if new is None:
-                continue
+        replaced = [
+            (item, self._results[item.name])
+            for item in members(graph.outputs)
+            if isinstance(item, Tensor) and item.name in self._results
+        ]
+        inner = {item.name for node in graph.nodes for item in results_of(node)} if replaced else set()
+        for output, new in replaced:
             free = new.name in inner and new.name not in names and new.name not in self.outputs
             if free and new.quantization is None:
                 names[new.name] = output.name

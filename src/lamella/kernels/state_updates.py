@@ -51,6 +51,12 @@ class _Overwriting:
 
     def __init__(self, whole: LaunchList, kernel: Callable[[str], Function]) -> None:
         self.whole, self.kernel = whole, kernel
+        self.written = [
+            frozenset(launch.arguments[place].buffer for place in launch.writes) for launch in whole.launches
+        ]
+        """The buffers that each launch writes."""
+        self.changed = frozenset(buffer for written in self.written for buffer in written)
+        """The buffers that any launch writes: who reads others waits for nobody."""
         self.outside = Counter(view.buffer for view in (*whole.inputs.values(), *whole.outputs.values()))
         self.touching: dict[str, list[int]] = {}
         for number, launch in enumerate(whole.launches):
@@ -95,15 +101,13 @@ class _Overwriting:
     def _can_wait(self, number: int, until: int) -> bool:
         """Whether a launch may run behind a later one: none on the way writes what it reads or reads what it writes."""
         launch = self.whole.launches[number]
-        mine = _written(launch)
+        mine = self.written[number]
         # Who overwrites something waits for all that read it, where they stood when that was decided.
         if any(self.writers.get(item.buffer, number) != number for item in launch.arguments):
             return False
-        for buffer in {item.buffer for item in launch.arguments}:
+        for buffer in self.changed.intersection(item.buffer for item in launch.arguments):
             for other in self.touching[buffer]:
-                if number < other <= until and (
-                    buffer in mine or buffer in _written(self.whole.launches[other])
-                ):
+                if number < other <= until and (buffer in mine or buffer in self.written[other]):
                     return False
         return True
 
@@ -113,10 +117,6 @@ class _Overwriting:
         # A launch that waits comes behind the one that it waits for, which has the same first number.
         order = sorted(numbers, key=lambda number: (self.waits.get(number, number), self._is_moved(number)))
         return [self.whole.launches[number] for number in order]
-
-
-def _written(launch: Launch) -> set[str]:
-    return {launch.arguments[place].buffer for place in launch.writes}
 
 
 def _is_elementwise(launch: Launch, old: str, new: str, kernel: Callable[[str], Function]) -> bool:

@@ -75,8 +75,10 @@ def read(path: Path, options: Options) -> Model:
 
 def make_executable(model: Model | Path, backend: str | None, options: Options) -> Executable:
     """Read a model where it is a path, and make it executable."""
-    loaded = read(model, options) if isinstance(model, Path) else model
-    return backends.make_executable(loaded, backend, options)
+    if isinstance(model, Path):
+        backends.start(backend)
+        model = read(model, options)
+    return backends.make_executable(model, backend, options)
 
 
 def lower_model(model: Model | Path, to: str, options: Options) -> Model:

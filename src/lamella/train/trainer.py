@@ -16,6 +16,7 @@ from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.gc import gc_paused
 from lamella.graph.model import Model, Place
+from lamella.pipeline import backends
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.module.observe import GRADIENT
 from lamella.pipeline.module.watch import (
@@ -78,6 +79,7 @@ class Trainer:
     ) -> None:
         self.settings = settings or StepSettings()
         require_settings(self.settings)
+        backends.start(backend)
         self._options = replace(options or Options(), dtype=self.settings.dtype)
         self.source = model if isinstance(model, TrainableGraph) else trainable(Path(model), self._options)
         self._backend = backend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,10 +12,20 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.cuda import building
+from lamella.backend.cuda import assembling, building, driver
+from lamella.backend.cuda.assembling import settle
+from lamella.backend.cuda.built import finished
+from lamella.backend.cuda.compile import device_target
+from lamella.backend.cuda.modules import assemble_ptx
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.stored import StoredExecutable
+from lamella.base.aside import PARKED
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
+from lamella.base.object_cache import open_cache
+from lamella.base.source import Source
+from lamella.lang.tensor import parse
+from lamella.pipeline import api
 from lamella.pipeline.backends import cuda, kernels
 from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.generate import Generator
@@ -38,6 +49,7 @@ graph Layers {
     @update { total = next; }
 }
 """
+KERNELS = Path(__file__).parent / "kernels.tensor"
 MODEL = Path(lamella.__file__).parent / "models/models/qwen3.module"
 TINY = {
     "vocab_size": 40, "d_model": 64, "n_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16, "d_ff": 24,
@@ -90,6 +102,27 @@ def test_a_kept_graph_launches_the_same(
     assert isinstance(found, StoredExecutable)
     assert got == want
     assert found.placement == compiled.placement
+
+
+def test_a_device_is_opened_once_while_a_model_is_read(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, is_open = list[str](), threading.Event()
+    describe, read = driver._describe, api.read
+
+    def note(version: int) -> driver.Device:
+        opened.append(threading.current_thread().name)
+        is_open.set()
+        return describe(version)
+
+    def read_behind(*given: Any) -> Any:
+        is_open.wait(60)
+        return read(*given)
+
+    monkeypatch.setattr(driver, "_describe", note)
+    monkeypatch.setattr(api, "read", read_behind)
+    lamella.compile(written(tmp_path), backend="cuda")
+    assert opened == [PARKED]
 
 
 def test_another_graph_or_precision_is_compiled(
@@ -148,6 +181,54 @@ def test_kernels_are_compiled_once_for_all_programs(
     numbers.clear()
     launched(device, written(tmp_path, "3.0"))  # one number is another one
     assert 0 < sum(numbers) < first
+
+
+def test_the_same_kernels_are_found_while_they_are_assembled(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, may_end = list[int](), threading.Event()
+    write_all = building._write_all
+
+    def count(writer: Any, new: Sequence[int]) -> Any:
+        numbers.append(len(new))
+        return write_all(writer, new)
+
+    def assemble_late(*given: Any) -> bytes:
+        may_end.wait(60)
+        return assemble_ptx(*given)
+
+    monkeypatch.setattr(building, "_write_all", count)
+    monkeypatch.setattr(building, "assemble_ptx", assemble_late)
+    program, target = parse(Source("kernels", KERNELS.read_text())).program, device_target()
+    first, second = (building.build_program(program, target, open_cache()) for _ in range(2))
+    may_end.set()
+    settle()
+    assert numbers == [len(program.functions), 0]
+    assert not assembling._waiting
+    monkeypatch.setattr(building, "_build", refuse)
+    third = building.build_program(program, target, open_cache())
+    codes = [
+        {name: finished(code) for name, code in item.contents.items()} for item in (first, second, third)
+    ]
+    assert codes[0] == codes[1] == codes[2]
+    assert first.entries == second.entries == third.entries
+
+
+def test_code_that_the_driver_refuses_is_told_when_it_is_launched_and_not_kept(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_code(*_: object) -> bytes:
+        raise InputError("the driver refuses it")
+
+    path = written(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "assemble_ptx", refuse_code)
+        run = lamella.compile(path, backend="cuda")
+        with pytest.raises(InputError, match="the driver refuses it"):
+            run(x=X)
+    settle()
+    assert not assembling._waiting
+    assert isinstance(launched(device, path)[0], KernelExecutable)
 
 
 def step(device: FakeDriver) -> tuple[Trainer, list[tuple[str, int]]]:

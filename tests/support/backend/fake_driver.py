@@ -74,7 +74,7 @@ class FakeDriver:
         self._symbols: dict[int, str] = {}
         self._recorded: list[tuple[str, int]] | None = None
         self._made: dict[int, list[tuple[str, int]]] = {}
-        self._linked: Any = None
+        self._linked = threading.local()
 
     # --- what the tests look at, each called as the driver is ---------------------------------------------------
 
@@ -180,10 +180,11 @@ class FakeDriver:
         self.launches += self._made[graph]
 
     def do_cuLinkAddData(self, _: object, __: int, given: Any, size: int, *___: object) -> None:
-        self._linked = ctypes.create_string_buffer(given.raw[:size], size)
+        self._linked.content = ctypes.create_string_buffer(given.raw[:size], size)
 
     def do_cuLinkComplete(self, _: object, place: Any, size: Any) -> None:
-        place._obj.value, size._obj.value = ctypes.addressof(self._linked), len(self._linked)
+        place._obj.value = ctypes.addressof(self._linked.content)
+        size._obj.value = len(self._linked.content)
 
     def do_cuLibraryLoadData(self, place: Any, *_: object) -> None:
         self._number(place)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from lamella.backend.cpu.compile import emit_kernel, verify
 from lamella.backend.cpu.jit import (
@@ -17,6 +17,7 @@ from lamella.backend.cpu.jit import (
     pack_objects,
     unpack_objects,
 )
+from lamella.backend.cuda.assembling import Assembler, drop_waiting, find_waiting
 from lamella.backend.cuda.built import (
     BuiltKernel,
     BuiltProgram,
@@ -24,6 +25,7 @@ from lamella.backend.cuda.built import (
     decode_program,
     encode_kernel,
     encode_program,
+    finished,
 )
 from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.modules import assemble_ptx
@@ -56,7 +58,8 @@ def build_program(program: Program, target: Target, store: ObjectCache | None) -
     if kept is not None:
         return decode_program(kept, key)
     places = {item: number for number, item in reversed(list(enumerate(keys)))}
-    found = _build(program, target, {number: item for item, number in places.items()}, store)
+    assembler = Assembler()
+    found = _build(program, target, {number: item for item, number in places.items()}, store, assembler)
     entries = tuple(
         replace(found[places[item]].entry, name=function.name)
         for item, function in zip(keys, program.functions, strict=True)
@@ -64,7 +67,8 @@ def build_program(program: Program, target: Target, store: ObjectCache | None) -
     kept_key = None if store is None else key
     built = BuiltProgram(entries, {item.entry.symbol: item.content for item in found.values()}, kept_key)
     if store is not None:
-        store.put(key, encode_program(built))
+        assembler.keep(lambda: store.put(key, encode_program(built)))
+    assembler.finish()
     return built
 
 
@@ -108,19 +112,41 @@ class _Writer:
 
 
 def _build(
-    program: Program, target: Target, keys: dict[int, bytes], store: ObjectCache | None
+    program: Program,
+    target: Target,
+    keys: dict[int, bytes],
+    store: ObjectCache | None,
+    assembler: Assembler,
 ) -> dict[int, BuiltKernel]:
     """Kernels by their numbers."""
-    kept = {} if store is None else {number: store.get(key) for number, key in keys.items()}
-    found = {number: decode_kernel(item) for number, item in kept.items() if item is not None}
+    sought = {number: _find(key, store) for number, key in keys.items()}
+    found = {number: item for number, item in sought.items() if item is not None}
     new = [number for number in sorted(keys) if number not in found]
     made = _write_all(_Writer(program, target, keys), new)
-    with ThreadPoolExecutor(min(count_processors(), MOST_COMPILERS)) as pool:
-        built = dict(zip(made, pool.map(_assemble, made.values()), strict=True))
-    for number, kernel in built.items():
+    for number, kernel in made.items():
+        # What is linked is compiled apart: warpgroups then get no registers of their own and wait for each product.
+        is_loaded = kernel.entry.pipeline is not None
+        found[number] = (
+            kernel if is_loaded else assembler.begin(keys[number], kernel, partial(_assemble, kernel))
+        )
+    for number in made:
+        assembler.keep(partial(_keep, keys[number], found[number], store))
+    return found
+
+
+def _find(key: bytes, store: ObjectCache | None) -> BuiltKernel | None:
+    """A kernel that was compiled before, by this process or another one."""
+    found = find_waiting(key)
+    content = None if store is None or found is not None else store.get(key)
+    return found if content is None else decode_kernel(content)
+
+
+def _keep(key: bytes, kernel: BuiltKernel, store: ObjectCache | None) -> None:
+    try:
         if store is not None:
-            store.put(keys[number], encode_kernel(kernel))
-    return found | built
+            store.put(key, encode_kernel(kernel))
+    finally:
+        drop_waiting(key)
 
 
 def _write_all(writer: _Writer, numbers: Sequence[int]) -> dict[int, BuiltKernel]:
@@ -176,9 +202,6 @@ def _unpack(content: bytes) -> Iterator[tuple[int, BuiltKernel]]:
         yield int.from_bytes(head, "little"), decode_kernel(made)
 
 
-def _assemble(written: BuiltKernel) -> BuiltKernel:
-    """A kernel as machine code where that serves as well as its PTX; the driver works for several threads at once."""
-    if written.entry.pipeline is not None:
-        # What is linked is compiled apart: warpgroups then get no registers of their own and wait for each product.
-        return written
-    return BuiltKernel(written.entry, assemble_ptx(written.content[:-1].decode(), None))
+def _assemble(written: BuiltKernel) -> bytes:
+    """The machine code of a kernel; the driver works for several threads at once."""
+    return assemble_ptx(finished(written.content)[:-1].decode(), None)

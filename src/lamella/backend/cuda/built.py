@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from lamella.backend.cpu.compiled import KernelSymbol, Pipeline, TensorMap
 from lamella.backend.cpu.jit import pack_objects, unpack_objects
 
+Code: TypeAlias = "bytes | Future[bytes]"
+"""Code as the driver takes it, or PTX with a 0 behind it; or what a thread is about to make."""
+
+
+def finished(code: Code) -> bytes:
+    """The code, when it is there; InputError in the driver's words where it refuses the PTX."""
+    return code if isinstance(code, bytes) else code.result()
+
 
 class BuiltKernel(NamedTuple):
-    """A kernel as the driver takes it: what is known of it, and its code, or PTX with a 0 behind it."""
+    """A kernel as the driver takes it: what is known of it, and its code."""
 
     entry: KernelSymbol
-    content: bytes
+    content: Code
 
 
 class BuiltProgram(NamedTuple):
     """The kernels of a program in their order, and the code of each symbol; the key under which it is kept."""
 
     entries: tuple[KernelSymbol, ...]
-    contents: dict[str, bytes]
+    contents: Mapping[str, Code]
     key: bytes | None
 
 
@@ -29,7 +39,7 @@ def encode_program(built: BuiltProgram) -> bytes:
     """A program as bytes: what is known of its kernels, and the code of each symbol."""
     symbols = list(built.contents)
     head = json.dumps([[asdict(item) for item in built.entries], symbols]).encode()
-    return pack_objects([head, *(built.contents[symbol] for symbol in symbols)])
+    return pack_objects([head, *(finished(built.contents[symbol]) for symbol in symbols)])
 
 
 def decode_program(content: bytes, key: bytes | None = None) -> BuiltProgram:
@@ -43,7 +53,7 @@ def decode_program(content: bytes, key: bytes | None = None) -> BuiltProgram:
 
 def encode_kernel(kernel: BuiltKernel) -> bytes:
     """One kernel as bytes."""
-    return pack_objects([json.dumps(asdict(kernel.entry)).encode(), kernel.content])
+    return pack_objects([json.dumps(asdict(kernel.entry)).encode(), finished(kernel.content)])
 
 
 def decode_kernel(content: bytes) -> BuiltKernel:

@@ -12,9 +12,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from lamella.base.aside import PARKED
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 
@@ -247,15 +249,34 @@ def _describe(version: int) -> Device:
     return Device(name=title, driver=version, context=context.value or 0, **found)
 
 
+_OPENING = threading.Lock()
+
+
+def _opened() -> Device | str:
+    """The same, opened by one thread; others wait for it."""
+    with _OPENING:
+        return _open()
+
+
+def start() -> None:
+    """Let another thread open the device, which takes a while; who asks for it waits until it is there."""
+    threading.Thread(target=_try_open, name=PARKED).start()
+
+
+def _try_open() -> None:
+    with suppress(InputError):  # who asks for the device is told
+        _opened()
+
+
 def missing() -> str | None:
     """Why no kernel can run on a GPU here; None where one can."""
-    found = _open()
+    found = _opened()
     return found if isinstance(found, str) else None
 
 
 def describe() -> list[str]:
     """What there is of NVIDIA GPUs here, for people, a line each: the driver, the device, what it lacks or why none."""
-    found = _open()
+    found = _opened()
     if isinstance(found, str):
         return [found]
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -276,7 +297,7 @@ def describe() -> list[str]:
 
 def device() -> Device:
     """The GPU of this process, its context current in this thread; InputError where there is none."""
-    found = _open()
+    found = _opened()
     if isinstance(found, str):
         raise InputError(found, hint="--backend cpu runs the same kernels")
     call("cuCtxSetCurrent", found.context)

@@ -79,6 +79,11 @@ class CudaKernels(CompiledKernels):
         ready.place(packer.function, given, packed.tables)
         return BoundLaunch(self._device_code.kernels[runner.address], ready, groups)
 
+    def wait(self) -> None:
+        """Return when all code is assembled; InputError where the driver refuses some of it."""
+        for kernel in self._device_code.kernels.values():
+            kernel.wait()
+
     def bring(self) -> None:
         """Bring all code to the device now, not when it is launched."""
         load_kernels(self._device_code.kernels.values())

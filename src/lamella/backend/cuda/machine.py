@@ -78,4 +78,6 @@ class CudaMachine(DeviceMachine):
         if not made:
             return self.kernels
         names = frozenset(item.name for item in made)
-        return _JoinedKernels(self.kernels, self.compile_more(Program(tuple(made))), names)
+        fused = self.compile_more(Program(tuple(made)))
+        fused.wait()  # where the driver refuses one of them, their parts are launched
+        return _JoinedKernels(self.kernels, fused, names)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.jit import ObjectCache
+from lamella.backend.cuda.built import Code, finished
 from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions, release_with
 from lamella.base.errors import InputError
 from lamella.base.system import count_processors
@@ -89,7 +90,7 @@ def _link(text: bytes) -> bytes:
 class Module:
     """Code of the device, brought there when it is wanted; of PTX the driver makes it, and keeps it itself."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: Code) -> None:
         self._content = content
         self._handle = 0
         self._busy = threading.Lock()
@@ -108,7 +109,11 @@ class Module:
     @property
     def is_text(self) -> bool:
         """Whether the driver has to assemble it."""
-        return not self._content.startswith(ELF)
+        return isinstance(self._content, bytes) and not self._content.startswith(ELF)
+
+    def wait(self) -> None:
+        """Return when it is assembled, where a thread does that; InputError where the driver refuses it."""
+        finished(self._content)
 
     def load(self) -> None:
         """Bring it to the device; the driver assembles several at once, as libraries and not as modules."""
@@ -119,7 +124,8 @@ class Module:
             library, module, log = POINTER(), POINTER(), _Log()
             count, kinds, values = log.options
             ways = (kinds, values, count, None, None, 0)
-            log.verify(functions()["cuLibraryLoadData"](ctypes.byref(library), self._content, *ways))
+            content = finished(self._content)
+            log.verify(functions()["cuLibraryLoadData"](ctypes.byref(library), content, *ways))
             release_with(self, "cuLibraryUnload", library.value or 0)
             call("cuLibraryGetModule", ctypes.byref(module), library, doing="loading code")
             self._handle = module.value or 0
@@ -160,6 +166,10 @@ class DeviceKernel:
     def is_there(self) -> bool:
         """Whether its code is on the device."""
         return bool(self._handle)
+
+    def wait(self) -> None:
+        """Return when its code is assembled; InputError where the driver refuses it."""
+        self._module.wait()
 
     def bring(self) -> None:
         """Bring its code to the device."""

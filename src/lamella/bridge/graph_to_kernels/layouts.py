@@ -88,6 +88,9 @@ class _Choosing:
         self.wishes: dict[str, Wish] = {}
         self.found: dict[str, Layout] = {}
         self.orders: dict[str, tuple[int, ...]] = {}
+        self._copies: dict[int, Copy | None] = {}
+        self._ordered: dict[object, dict[str, tuple[int, ...]]] = {}
+        """What was found for stages, by their identity: equal operations share theirs, and callers keep them."""
 
     # --- what readers wish ----------------------------------------------------------------------------------------
 
@@ -126,7 +129,7 @@ class _Choosing:
 
     def pass_on(self, item: PlacedStages) -> None:
         """Wish of what a copy reads that it lies as the copy should, so that it moves nothing."""
-        copy = _copy_of(item.stages)
+        copy = self._copy_of(item.stages)
         if copy is None:
             return
         wish = self.wishes.get(item.names.get(copy.target.tensor, ""))
@@ -157,7 +160,7 @@ class _Choosing:
 
     def write(self, item: PlacedStages) -> None:
         """Choose how the outputs of an operation lie."""
-        orders = self.orders_of(item)
+        orders = self._known_orders(item)
         for output in item.stages.outputs:
             name = item.names[output]
             if name in self.pinned:
@@ -166,7 +169,7 @@ class _Choosing:
                 self.wishes.setdefault(name, Wish()).widen(dimension, 0, slack)
             shape = item.stages.tensors[output].shape
             wish = self.wishes.get(name)
-            copy = _copy_of(item.stages)
+            copy = self._copy_of(item.stages)
             if copy is not None:
                 layout = self._copied(item, copy, wish)
             else:
@@ -204,6 +207,20 @@ class _Choosing:
         row = shape[order[-1]] + sum(around[order[-1]]) if shape else 1
         padding = PADDING if wish is not None and wish.padded and row % ALIASED == 0 else 0
         return dense_layout(shape, order, around, padding)
+
+    def _copy_of(self, stages: Stages) -> Copy | None:
+        if id(stages) not in self._copies:
+            self._copies[id(stages)] = _copy_of(stages)
+        return self._copies[id(stages)]
+
+    def _known_orders(self, item: PlacedStages) -> dict[str, tuple[int, ...]]:
+        """The orders of the outputs of an operation; they are those of an equal one whose inputs lie alike."""
+        inputs = [item.names.get(name) for name in item.stages.inputs]
+        lies = tuple((self.orders.get(name or ""), self.found.get(name or "")) for name in inputs)
+        key = id(item.stages), item.fixed, lies
+        if key not in self._ordered:
+            self._ordered[key] = self.orders_of(item)
+        return self._ordered[key]
 
     def orders_of(self, item: PlacedStages) -> dict[str, tuple[int, ...]]:
         """The order of the dimensions of each output: that of a product's rows, or that of the largest input."""

@@ -44,6 +44,8 @@ class _Liveness:
         self._sources: dict[str, set[str]] = {}
         known = {name for item in defined(replace(graph, nodes=())) for name in _symbols_of(item)}
         self._find_sources(graph.nodes, known)
+        self._tells = any(self._sources.values())
+        """Whether any result is the first to have an extent: else nothing is asked for its shape."""
 
     def _find_sources(self, nodes: tuple[Node, ...], known: set[str]) -> None:
         """Note which results are the first to have an extent: it is known once they are computed."""
@@ -51,9 +53,10 @@ class _Liveness:
             for region in regions(node):
                 inner = {name for item in region.inputs for name in _symbols_of(item)}
                 self._find_sources(region.nodes, known | inner)
-            for item in results_of(node):
-                self._sources[item.name] = set(_symbols_of(item)) - known
-            known.update(name for item in results_of(node) for name in _symbols_of(item))
+            made = [(item.name, _symbols_of(item)) for item in results_of(node)]
+            self._sources.update((name, set(found) - known) for name, found in made)
+            for _, found in made:
+                known.update(found)
 
     def run(self) -> Graph:
         """The graph without what is dead."""
@@ -127,6 +130,8 @@ class _Liveness:
             self._need_extents(item)
 
     def _need_extents(self, item: Argument) -> None:
+        if not self._tells:
+            return
         for part in (item,) if isinstance(item, Pack) else tensors(item):
             self.symbols.update(_symbols_of(part))
 
@@ -138,5 +143,5 @@ class _Liveness:
 
 def _symbols_of(item: Tensor | Pack) -> list[str]:
     return [
-        found.name for extent in extents(item) if not isinstance(extent, int) for found in symbols(extent)
+        found.name for extent in extents(item) if extent.__class__ is not int for found in symbols(extent)
     ]

@@ -78,7 +78,10 @@ class _Specialiser:
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         found = self._changed.get(tensor.name)
-        return replace(tensor, shape=tuple(map(self._extent, tensor.shape))) if found is None else found
+        if found is not None:
+            return found
+        is_known = all(extent.__class__ is int for extent in tensor.shape)
+        return tensor if is_known else replace(tensor, shape=tuple(map(self._extent, tensor.shape)))
 
     def _become(self, tensor: Tensor, shape: Shape) -> None:
         self._changed[tensor.name] = replace(tensor, shape=shape)

@@ -30,6 +30,13 @@ class Runner(Protocol):
         """Make a model of a form that the backend takes executable."""
 
 
+class Starts(Protocol):
+    """The module of a backend whose device takes long to start."""
+
+    def start(self) -> None:
+        """Let the device start while something else is done."""
+
+
 class GraphChecks(Protocol):
     """What is asked of a graph before any backend takes it."""
 
@@ -55,6 +62,8 @@ class Backend:
     title: str
     is_offered: bool = True
     """Whether a user names it; one that is not is a choice between others."""
+    starts: bool = False
+    """Whether it has a device that takes long to start."""
 
     def missing(self) -> str | None:
         """Why it cannot run on this machine; None where it can."""
@@ -88,7 +97,9 @@ GRAPH, KERNELS, TENSOR, NAC, UNIT, PLAN, PLANS, STREAM = (
 ROWS = (
     Backend("reference", (GRAPH,), "reference", "graphs with NumPy, straight from the formulas"),
     Backend("cpu", (GRAPH, KERNELS, TENSOR), "cpu", "kernels as machine code, through LLVM"),
-    Backend("cuda", (GRAPH, KERNELS, TENSOR), "cuda", "kernels on an NVIDIA GPU, through its driver"),
+    Backend(
+        "cuda", (GRAPH, KERNELS, TENSOR), "cuda", "kernels on an NVIDIA GPU, through its driver", starts=True
+    ),
     Backend(
         "interpreter", (GRAPH, KERNELS, TENSOR), "kernels", "kernels by the letter of the tensor language"
     ),
@@ -146,6 +157,13 @@ _SINGULARS = MappingProxyType(
         KERNELS: "kernels",
     }
 )
+
+
+def start(name: str | None) -> None:
+    """Let the device of a backend start, which is used as soon as a model is read."""
+    found = REGISTRY.get(name or "")
+    if found is not None and found.starts:
+        cast(Starts, _load(found.module)).start()
 
 
 @gc_paused()

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lamella.backend.cuda import driver
+from lamella.backend.cuda.assembling import settle
 from lamella.backend.cuda.lists import MakeChoice
 from lamella.backend.cuda.room import DeviceRoom
 from lamella.backend.cuda.stored import decode_segment, encode_segment
@@ -39,6 +40,11 @@ def missing(backend: str) -> str | None:
     return driver.missing()
 
 
+def start() -> None:
+    """Let the device start while a model is read."""
+    driver.start()
+
+
 def compile(model: languages.Model, backend: str, options: Options) -> Executable:
     """Make kernels or a graph callable; the compiled form of a graph of known extents is kept."""
     if not isinstance(model, Model) or is_watched(options) or is_open(model):
@@ -48,6 +54,7 @@ def compile(model: languages.Model, backend: str, options: Options) -> Executabl
         return late_compiler().compile(model, backend, options)
     options = with_room(options, here)
     key = graph_key(model, options, here)
+    settle()
     content = store.get(key)
     tensors, room = outer_tensors(model), DeviceRoom()
     found = None if content is None else decode_segment(content, tensors, options.limits, room, OnceResults())
@@ -109,6 +116,7 @@ class KeptExtents:
 
     def find(self, extents: Mapping[str, int]) -> StoredExtents | None:
         """What was compiled for such extents before."""
+        settle()
         content = self._store.get(self._key(extents))
         if content is None:
             return None

@@ -28,6 +28,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.rewrite import members
 from lamella.lang.module.rules import mappings as rules
+from lamella.pipeline import backends
 from lamella.pipeline.accuracy import FULL, AccuracyReport, compare_precision
 from lamella.pipeline.backends import make_executable
 from lamella.pipeline.decoding import RULES, Sampling, continue_text, ignored_settings, read_rules
@@ -130,6 +131,7 @@ class Generator:
     """A model that is ready to continue tokens; one executable reads the prompt, whatever its length, and the rest."""
 
     def __init__(self, path: Path, length: int, options: Options, backend: str | None = None) -> None:
+        backends.start(backend)
         source = read_source(path, options)
         _require_words(source)
         _require_room(source, length)

@@ -21,7 +21,6 @@ from lamella.graph.passes.fuse.legality import FUSIBLE, Candidate, GroupKind, Il
 from lamella.graph.passes.fuse.machine import Machine
 from lamella.graph.passes.fuse.parts import Part
 from lamella.graph.passes.fuse.vectors import count_vectors
-from lamella.graph.rewrite import operands_of, results_of
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +112,7 @@ class Grouping:
 
     def _waits(self, number: int) -> bool:
         """Whether an operation widens numbers for one reader: behind what makes them it would write more bytes."""
-        sources, (made, *others) = self.part.sources(number), results_of(self.part.nodes[number])
+        sources, (made, *others) = self.part.sources(number), self.part.made[number]
         if not self.machine.joins_views or others or len(sources) != 1:
             return False
         widens = sources[0].element.is_float and sources[0].element.bits < made.element.bits
@@ -158,7 +157,7 @@ class Grouping:
                 movers, _ = self._find_movers(name)
                 inside, taken = {*self.groups[self.group_of[group]], *movers}, list[int]()
                 for number in movers:
-                    made = [item.name for item in results_of(self.part.nodes[number])]
+                    made = [item.name for item in self.part.made[number]]
                     shared = any(self.part.is_visible(item, inside) for item in made)
                     if shared or not self.part.facts[number].is_pointwise:
                         break
@@ -171,7 +170,9 @@ class Grouping:
         part = self.part
         for number in range(self._seen, count):
             found = 0
-            for name in {item.name for item in operands_of(part.nodes[number])} & part.makers.keys():
+            for name in part.read[number]:
+                if name not in part.makers:
+                    continue
                 group = self.group_of[part.makers[name]]
                 found |= self._ancestors[group] | self._bits[group]
             self._ancestors[number], self._last[number] = found, found.bit_length()
@@ -212,7 +213,7 @@ class Grouping:
             if self._is_mover(number) and self._is_between(number, members)
         ]
         groups = [self.group_of[number] for number in (*members, *inner)]
-        name = next(iter(results_of(part.nodes[members[-1]]))).name
+        name = next(iter(part.made[members[-1]])).name
         problem = self._merge(groups, None)
         if problem is None:
             self.names[self.group_of[members[-1]]] = hint.kernel
@@ -224,7 +225,7 @@ class Grouping:
 
     def _is_between(self, number: int, members: Sequence[int]) -> bool:
         """Whether a view leads from one member to another, by other views too."""
-        names = [item.name for item in results_of(self.part.nodes[number])]
+        names = [item.name for item in self.part.made[number]]
         readers = [reader for name in names for reader in self.part.readers.get(name, ())]
         _, maker = self._find_movers(names[0])
         return maker in members and any(reader in members or self._is_mover(reader) for reader in readers)
@@ -353,7 +354,7 @@ class Grouping:
 
         Behind a contraction it would be one more result to write; before the reduction it is computed on the way.
         """
-        facts, names = self.part.facts, [item.name for item in results_of(self.part.nodes[reader])]
+        facts, names = self.part.facts, [item.name for item in self.part.made[reader]]
         readers = [number for name in names for number in self.part.readers.get(name, ())]
         if not readers or any(facts[number].kind is not Kind.REDUCE for number in readers):
             return
@@ -369,8 +370,8 @@ class Grouping:
             bits |= self._bits[group]
         for group in groups:
             for number in self.groups[group]:
-                for item in operands_of(self.part.nodes[number]):
-                    maker = self._maker_group(item.name)
+                for name in self.part.read[number]:
+                    maker = self._maker_group(name)
                     if maker is not None and maker not in groups and self._ancestors[maker] & bits:
                         raise Illegal("something between them is not of the group")
 
@@ -430,9 +431,10 @@ class Grouping:
 
     def _leads_back(self, number: int, members: Sequence[int]) -> bool:
         """Whether a view reads a member and a member reads it, be it for its extents alone: it cannot stand outside."""
-        node = self.part.nodes[number]
-        made = [self.part.makers.get(item.name) for item in operands_of(node)]
-        readers = (reader for item in results_of(node) for reader in self.part.readers.get(item.name, ()))
+        made = [self.part.makers.get(name) for name in self.part.read[number]]
+        readers = (
+            reader for item in self.part.made[number] for reader in self.part.readers.get(item.name, ())
+        )
         return any(maker in members for maker in made) and any(reader in members for reader in readers)
 
     def _is_idle(self, number: int, kind: GroupKind) -> bool:

@@ -25,7 +25,6 @@ from lamella.graph.passes.fuse.kinds import Kind, Read, Rows, is_identity
 from lamella.graph.passes.fuse.machine import Machine
 from lamella.graph.passes.fuse.parts import Part
 from lamella.graph.passes.fuse.vectors import count_vectors, is_fixed, reads_part
-from lamella.graph.rewrite import results_of
 
 MOST_MEMBERS = 64
 GRADIENT_CONTRACTIONS = PRODUCTS + SUMS
@@ -62,7 +61,8 @@ class Candidate:
     def __post_init__(self) -> None:
         self.members.sort()
         for number in self.members:
-            self.made.update((item.name, number) for item in results_of(self.part.nodes[number]))
+            for item in self.part.made[number]:
+                self.made[item.name] = number
         self._find_edges()
         self._find_outputs()
 
@@ -78,7 +78,7 @@ class Candidate:
     def _find_outputs(self) -> None:
         inside = set(self.members)
         for number in self.members:
-            for item in results_of(self.part.nodes[number]):
+            for item in self.part.made[number]:
                 if isinstance(item, Tensor) and self.part.is_visible(item.name, inside):
                     self.outputs.append(item)
 
@@ -92,8 +92,7 @@ class Candidate:
 
     def is_visible(self, number: int) -> bool:
         """Whether something outside reads what a member makes."""
-        names = {item.name for item in results_of(self.part.nodes[number])}
-        return any(item.name in names for item in self.outputs)
+        return any(self.made[item.name] == number for item in self.outputs)
 
     def expect(self, holds: bool, reason: str) -> None:
         """Refuse the group where something does not hold."""
@@ -147,8 +146,7 @@ def _check_members(group: Candidate) -> None:
     )
     for maker, _, _, _ in group.edges:
         quantized = any(
-            isinstance(item, Tensor) and item.quantization is not None
-            for item in results_of(group.part.nodes[maker])
+            isinstance(item, Tensor) and item.quantization is not None for item in group.part.made[maker]
         )
         group.expect(not quantized, "the tensor between them is quantised")
     static = {group.part.static[number] for number in group.members}
@@ -161,7 +159,7 @@ def _check_gather(group: Candidate) -> None:
     names = {item.name for item in group.part.sources(gather)}
     group.expect(not others, "data pick twice")
     for number in group.members:
-        results = results_of(group.part.nodes[number])
+        results = group.part.made[number]
         inner = number != gather and all(item.name in names for item in results)
         free = inner and group.part.facts[number].is_pointwise and not group.is_visible(number)
         group.expect(number == gather or free, "it is gather")

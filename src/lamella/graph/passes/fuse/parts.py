@@ -9,7 +9,7 @@ from lamella.base.dim import Dim, is_told_by_result
 from lamella.base.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I4, I8, ElementType
 from lamella.base.records import dataclass
 from lamella.graph.binding import signature
-from lamella.graph.nodes import Graph, Node, Operation, Tensor, tensors
+from lamella.graph.nodes import Graph, Node, Operation, Pack, Tensor, tensors
 from lamella.graph.passes.fuse.kinds import OPAQUE, Kind, OperationFacts, facts_of, sample_extents, size_of
 from lamella.graph.rewrite import defined, operands_of, results_of
 from lamella.ops.instance import singles
@@ -31,6 +31,10 @@ class Part:
     """Which nodes compute from weights and constants alone, and so run once."""
     decoding: frozenset[int] = frozenset()
     """Nodes that make numbers of narrow codes for contractions alone, which read the codes instead."""
+    made: Sequence[tuple[Tensor | Pack, ...]] = ()
+    """What each node makes."""
+    read: Sequence[tuple[str, ...]] = ()
+    """The names of what each node reads, once each."""
     _sources: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
     def operation(self, number: int) -> Operation:
@@ -70,13 +74,15 @@ def make_part(
     """What grouping asks of a part of a graph; `weights` are the tensors that do not change from run to run."""
     facts = [find(node) for node in nodes]
     found = Part(nodes, facts, visible, weights)
-    for number, node in enumerate(nodes):
-        for name in {item.name for item in operands_of(node)}:
+    found.made = [tuple(results_of(node)) for node in nodes]
+    found.read = [tuple(dict.fromkeys(item.name for item in operands_of(node))) for node in nodes]
+    for number, names in enumerate(found.read):
+        for name in names:
             found.readers.setdefault(name, []).append(number)
-        found.makers.update((item.name, number) for item in results_of(node))
+        found.makers.update((item.name, number) for item in found.made[number])
     found.decoding = _find_decoding(found)
-    for number, node in enumerate(nodes):
-        fixed = all(found.is_static(item.name) for item in operands_of(node))
+    for number in range(len(nodes)):
+        fixed = all(map(found.is_static, found.read[number]))
         # What runs once would leave wide numbers in memory.
         fixed = fixed and facts[number].kind is not Kind.OPAQUE and number not in found.decoding
         found.static.append(fixed)
@@ -91,7 +97,7 @@ def _find_decoding(part: Part) -> frozenset[int]:
     """Chains from a cast of narrow codes to contractions: casts, scales, and what only moves elements."""
     ends: set[int] = set()
     for number in reversed(range(len(part.nodes))):
-        names = [item.name for item in results_of(part.nodes[number])]
+        names = [item.name for item in part.made[number]]
         readers = {reader for name in names for reader in part.readers.get(name, ())}
         inner = readers and all(
             reader in ends or part.facts[reader].kind is Kind.CONTRACT for reader in readers
@@ -115,7 +121,7 @@ def _makes_codes(part: Part, number: int) -> bool:
 
 
 def _element(part: Part, number: int) -> ElementType:
-    return next(iter(results_of(part.nodes[number]))).element
+    return part.made[number][0].element
 
 
 class KnownFacts:
