@@ -61,10 +61,11 @@ class MemrefReference:
         return self.read()
 
     def _address(self, indices: Sequence[int]) -> int:
-        for mode, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
+        address = self.offset
+        for mode, (index, size, step) in enumerate(zip(indices, self.shape, self.stride, strict=True)):
             if not 0 <= index < size:
                 raise Fault(rules.OUT_OF_BOUNDS, index=index, mode=mode, name=self.name, size=size)
-        address = self.offset + sum(i * step for i, step in zip(indices, self.stride, strict=True))
+            address += index * step
         self._refuse_outside(address, address)
         return address
 
