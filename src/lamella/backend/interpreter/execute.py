@@ -7,7 +7,6 @@ acts as one, at a barrier, at an instruction of its subgroup. What it waits for 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import TypeAlias
 
@@ -19,7 +18,7 @@ from lamella.backend.interpreter.memory import MemrefReference
 from lamella.backend.interpreter.state import ExecutedStatement, KernelLaunch, RunValue, Worker, WorkGroup
 from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of, refuse_different
 from lamella.base.errors import Found
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.base.source import Span
 from lamella.kernels.rewrite import split_yield
 from lamella.lang.tensor import nodes

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from lamella.backend.interpreter.arithmetic import Number
 from lamella.base.arrays import Array, strided
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault
 
