@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import MIB, Limits
-from lamella.base.paths import read_bytes_in
+from lamella.base.paths import is_there, read_bytes_in
 from lamella.base.reader import Reader
 from lamella.base.records import dataclass
 from lamella.base.writer import remove_leftovers, write_bytes
@@ -34,6 +34,8 @@ class ObjectCache:
 
     def get(self, key: bytes) -> bytes | None:
         """The object of a key, if it is there and whole; it then counts as new."""
+        if not is_there(self.folder / _name(key)):  # reading would look through the folder for a name like it
+            return None
         try:
             data = read_bytes_in(self.folder, _name(key), Limits(max_data_bytes=self.largest))
             found = _unwrap(key, data)

@@ -63,10 +63,13 @@ class BlasShape:
 
 def blas_shapes(function: Function) -> list[BlasShape]:
     """One shape for each linear algebra instruction of a kernel, in order."""
+    statements = list(walk(function.body))
+    if not any(isinstance(item.instruction, Blas) for item in statements):
+        return []
     types: dict[str, Type] = {item.value.name: item.type for item in function.parameters}
     found: list[BlasShape] = []
     # names may come again in another region; the type at hand is that of the last definition
-    for statement in walk(function.body):
+    for statement in statements:
         if isinstance(statement.instruction, Blas):
             found += _shape(statement.instruction, types)
         results = result_types(statement.instruction)

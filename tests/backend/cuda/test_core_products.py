@@ -76,7 +76,7 @@ CASES = {
         "y = aten.scaled_dot_product_attention(q, k, v);",
     ),
     "attention in one kernel": (
-        "@input { q: real[2,3,40,32]; k: real[2,3,72,32]; v: real[2,3,72,32]; } @output { y: real[2,3,40,32]; }",
+        "@input { q: real[2,2,40,32]; k: real[2,2,72,32]; v: real[2,2,72,32]; } @output { y: real[2,2,40,32]; }",
         "y = aten.scaled_dot_product_attention(q, k, v);",
     ),
     "heads of one product that attend": (

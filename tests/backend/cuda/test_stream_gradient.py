@@ -106,7 +106,7 @@ def test_scores_are_made_again(case: Case, tmp_path: Path) -> None:
 
 
 def test_the_logarithms_of_sums_are_stored(tmp_path: Path) -> None:
-    case = (1, 1, 1, 384, True)
+    case = (1, 1, 1, 256, True)
     made = plan(graph_of(tmp_path, case, back=False))
     assert len([item for item in made.program.functions if "CoopMulAdd" in repr(item)]) == 1
     run = compile_graph(made, interpreter.compile_program(made.program).call)

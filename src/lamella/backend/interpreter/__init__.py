@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -28,6 +27,7 @@ from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError, errors
 from lamella.base.errors import Found
 from lamella.base.limits import DEFAULT, Limits
+from lamella.base.records import replace
 from lamella.kernels.rewrite import extracted_matrices
 from lamella.kernels.sizes import default_sizes
 from lamella.lang.tensor import check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
@@ -29,6 +30,8 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 THROUGH_SINGLE = {BF16, *map(dtype_of, STORED_FLOATS)}
 """Types whose casts go through f32."""
 LARGEST = {name: np.float32(LANGUAGES["tensor"][name].largest) for name in STORED_FLOATS}
+HALVES = {name: 1 << (8 * found.itemsize - 1) for name, found in DTYPES.items()}
+"""For each element type, how many of the numbers of its bits are negative."""
 WIDER = MappingProxyType({"i8": "i32", "bf16": "f32", "f16": "f32"})
 
 
@@ -54,7 +57,7 @@ def is_complex(dtype: DType) -> bool:
 
 def wrap_integer(value: int, element: str) -> int:
     """The low bits of an integer, read as a signed number of its type."""
-    half = 1 << (8 * dtype_of(element).itemsize - 1)
+    half = HALVES[element]
     return (value + half) % (2 * half) - half
 
 
@@ -86,6 +89,8 @@ def convert(value: Number, element: str) -> Number:
         return value
     if not THROUGH_SINGLE.isdisjoint((value.dtype, target)):
         value = value.astype(F32)
+        if target == F32:
+            return value
     if is_integer(target) and value.dtype.kind == "f":
         return _truncate(value, target)
     if element in STORED_FLOATS:
@@ -147,7 +152,7 @@ def _round(operand: Number) -> Number:
 def _multiply(left: Number, right: Number) -> Number:
     """Complex numbers part by part: NumPy rounds once or twice as the processor has it."""
     if not is_complex(left.dtype):
-        found: Number = np.multiply(left, right)
+        found: Number = operator.mul(left, right)
         return found
     product = np.empty(np.broadcast_shapes(np.shape(left), np.shape(right)), left.dtype)
     product.real = left.real * right.real - left.imag * right.imag
@@ -159,11 +164,11 @@ def _divide(left: Number, right: Number) -> Number:
     """Integers truncate toward zero; complex numbers multiply by the conjugate, without scaling."""
     if is_integer(left.dtype):
         _refuse_zero("arith.div", right)
-        down = np.floor_divide(left, right)
-        uneven = np.not_equal(np.fmod(left, right), 0) & (np.less(left, 0) != np.less(right, 0))
-        return np.where(uneven, down + left.dtype.type(1), down)[()]
+        down = operator.floordiv(left, right)
+        rounded: Number = down + ((down < 0) & (down * right != left))
+        return rounded
     if not is_complex(left.dtype):
-        found: Number = np.divide(left, right)
+        found: Number = operator.truediv(left, right)
         return found
     whole = _multiply(left, np.conj(right))
     square = right.real * right.real + right.imag * right.imag
@@ -181,7 +186,7 @@ def _remainder(left: Number, right: Number) -> Number:
 
 
 def _refuse_zero(function: str, divisor: Number) -> None:
-    if not np.all(divisor):
+    if not (np.all(divisor) if divisor.ndim else divisor):
         raise Fault(rules.DIVIDED_BY_ZERO, function=function)
 
 
@@ -221,8 +226,8 @@ def _power(base: Number, exponent: Number) -> Number:
 
 BINARY: Mapping[str, Binary] = MappingProxyType(
     {
-        "add": np.add,
-        "sub": np.subtract,
+        "add": operator.add,
+        "sub": operator.sub,
         "mul": _multiply,
         "div": _divide,
         "rem": _remainder,
@@ -230,9 +235,9 @@ BINARY: Mapping[str, Binary] = MappingProxyType(
         "max": np.fmax,
         "shl": _shift("arith.shl", np.left_shift),
         "shr": _shift("arith.shr", np.right_shift),
-        "and": np.bitwise_and,
-        "or": np.bitwise_or,
-        "xor": np.bitwise_xor,
+        "and": operator.and_,
+        "or": operator.or_,
+        "xor": operator.xor,
     }
 )
 UNARY: Mapping[str, Unary] = MappingProxyType(
@@ -245,14 +250,14 @@ UNARY: Mapping[str, Unary] = MappingProxyType(
         "re": _part("real"),
     }
 )
-COMPARISONS: Mapping[str, Binary] = MappingProxyType(
+COMPARISONS: Mapping[str, Callable[..., Number]] = MappingProxyType(
     {
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-        "lt": np.less,
-        "le": np.less_equal,
+        "eq": operator.eq,
+        "ne": operator.ne,
+        "gt": operator.gt,
+        "ge": operator.ge,
+        "lt": operator.lt,
+        "le": operator.le,
     }
 )
 MATH: Mapping[str, Callable[..., Number]] = MappingProxyType(

@@ -98,7 +98,10 @@ def element_of(kind: nodes.Type) -> str:
 
 
 def _constant(worker: Worker, item: nodes.Constant) -> tuple[RunValue, ...]:
-    value = make_number(item.value, element_of(item.type))
+    made = worker.group.launch.constants
+    value = made.get(id(item))
+    if value is None:
+        value = made[id(item)] = make_number(item.value, element_of(item.type))
     if isinstance(item.type, nodes.Coopmatrix):
         worker.group.refuse_matrix(item.type)
         return (np.full((item.type.rows, item.type.columns), value),)

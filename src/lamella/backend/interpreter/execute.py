@@ -7,23 +7,22 @@ acts as one, at a barrier, at an instruction of its subgroup. What it waits for 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 
 from lamella.backend.interpreter.arithmetic import make_integer, wrap_integer
-from lamella.backend.interpreter.evaluate import evaluate
+from lamella.backend.interpreter.evaluate import EVALUATE
 from lamella.backend.interpreter.memory import MemrefReference
 from lamella.backend.interpreter.state import ExecutedStatement, KernelLaunch, RunValue, Worker, WorkGroup
 from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of, refuse_different
 from lamella.base.errors import Found
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.base.source import Span
 from lamella.kernels.rewrite import split_yield
 from lamella.lang.tensor import nodes
-from lamella.lang.tensor.layout import component_count, component_place
+from lamella.lang.tensor.layout import component_count, component_places
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault
 
@@ -70,8 +69,8 @@ class _RunningLoop:
         _count(worker, self.statement)
         worker.trips[-1] += 1
         worker.values[self.loop.variable.name] = make_integer(self.index, self.loop.type.name)
-        names = (value.name for value, _ in self.loop.carried)
-        worker.values.update(zip(names, self.carried, strict=True))
+        for (value, _), carried in zip(self.loop.carried, self.carried, strict=True):
+            worker.values[value.name] = carried
         return True
 
     def advance(self, worker: Worker, yielded: Values) -> bool:
@@ -90,54 +89,63 @@ class _RegionFrame:
     loop: _RunningLoop | None
     held: int
     """Local memory that the work-group held before."""
-    next: int = 0
+    rest: Iterator[nodes.Statement]
+    """What is still to be executed."""
     yielded: Values = ()
 
 
 def run_region(worker: Worker, region: nodes.Region) -> Work:
     """Execute the statements of a region and of those inside it, without recursion: nesting costs no stack."""
-    frames = [_RegionFrame(region, None, None, worker.group.local_bytes)]
+    frames: list[_RegionFrame] = []
+    _begin(worker, frames, region)
     while frames:
         frame = frames[-1]
-        if frame.next == len(frame.region.statements):
-            _leave(worker, frames)
-            continue
-        statement = frame.region.statements[frame.next]
-        frame.next += 1
-        instruction = statement.instruction
-        if isinstance(instruction, nodes.For | nodes.If):
-            _enter(worker, frames, statement)
-        elif isinstance(instruction, nodes.Yield):
-            frame.yielded = tuple(worker.values[value.name] for value in instruction.values)
-            _trace(worker, statement, frame.yielded)
-        elif isinstance(instruction, WAITS):
-            _bind(worker, statement, (yield BarrierWait(statement, tuple(worker.trips))))
+        for statement in frame.rest:
+            instruction = statement.instruction
+            evaluated = EVALUATE.get(type(instruction))
+            if evaluated is not None:
+                try:
+                    results = evaluated(worker, instruction)
+                except Fault as fault:
+                    raise stop(fault, statement.span, worker.place) from None
+                _bind(worker, statement, results)
+            elif isinstance(instruction, WAITS):
+                _bind(worker, statement, (yield BarrierWait(statement, tuple(worker.trips))))
+            elif isinstance(instruction, nodes.Yield):
+                frame.yielded = tuple(worker.values[value.name] for value in instruction.values)
+                _trace(worker, statement, frame.yielded)
+            elif _enter(worker, frames, statement):
+                break
         else:
-            _bind(worker, statement, _evaluate(worker, statement))
+            _leave(worker, frames)
 
 
-def _evaluate(worker: Worker, statement: nodes.Statement) -> Values:
-    try:
-        return evaluate(worker, statement.instruction)
-    except Fault as fault:
-        raise stop(fault, statement.span, worker.place) from None
+def _begin(
+    worker: Worker,
+    frames: list[_RegionFrame],
+    region: nodes.Region,
+    owner: nodes.Statement | None = None,
+    loop: _RunningLoop | None = None,
+) -> None:
+    frames.append(_RegionFrame(region, owner, loop, worker.group.local_bytes, iter(region.statements)))
 
 
-def _enter(worker: Worker, frames: list[_RegionFrame], statement: nodes.Statement) -> None:
+def _enter(worker: Worker, frames: list[_RegionFrame], statement: nodes.Statement) -> bool:
     """Begin a `for` or an `if`; one that executes nothing has its results at once."""
-    instruction, held = statement.instruction, worker.group.local_bytes
+    instruction = statement.instruction
     if isinstance(instruction, nodes.For):
         loop = _start_loop(worker, statement, instruction)
         if loop.enter(worker):
-            frames.append(_RegionFrame(instruction.body, statement, loop, held))
-        else:
-            _bind(worker, statement, loop.carried)
+            _begin(worker, frames, instruction.body, statement, loop)
+            return True
+        _bind(worker, statement, loop.carried)
     elif isinstance(instruction, nodes.If):
         region = instruction.then if bool(worker.number(instruction.condition)) else instruction.otherwise
-        if region is None:
-            _bind(worker, statement, ())
-        else:
-            frames.append(_RegionFrame(region, statement, None, held))
+        if region is not None:
+            _begin(worker, frames, region, statement)
+            return True
+        _bind(worker, statement, ())
+    return False
 
 
 def _start_loop(worker: Worker, statement: nodes.Statement, loop: nodes.For) -> _RunningLoop:
@@ -152,7 +160,7 @@ def _leave(worker: Worker, frames: list[_RegionFrame]) -> None:
     frame = frames[-1]
     worker.group.local_bytes = frame.held
     if frame.loop is not None and frame.loop.advance(worker, frame.yielded):
-        frame.next, frame.yielded = 0, ()
+        frame.rest, frame.yielded = iter(frame.region.statements), ()
         return
     frames.pop()
     if frame.owner is not None:
@@ -162,9 +170,12 @@ def _leave(worker: Worker, frames: list[_RegionFrame]) -> None:
 def _bind(worker: Worker, statement: nodes.Statement, results: Values) -> None:
     """Name the results; a memref is known by its newest name."""
     for value, result in zip(statement.results, results, strict=False):
-        named = replace(result, name=value.name) if isinstance(result, MemrefReference) else result
-        worker.values[value.name] = named
-    _trace(worker, statement, results)
+        if isinstance(result, MemrefReference):
+            worker.values[value.name] = replace(result, name=value.name)
+        else:
+            worker.values[value.name] = result
+    if worker.group.launch.options.trace is not None:
+        _trace(worker, statement, results)
 
 
 def _trace(worker: Worker, statement: nodes.Statement, results: Values) -> None:
@@ -350,18 +361,21 @@ def _apply(apply: nodes.CoopApply, workers: Sequence[Worker]) -> list[Values]:
     refuse_different(apply, apply.operand, workers)
     matrix = np.asarray(workers[0].number(apply.operand))
     found = matrix.copy()
-    body, result = split_yield(apply.body)
+    statements, result = split_yield(apply.body)
+    body = nodes.Region(statements)
+    count = component_count(apply.type, len(workers))
+    places = [component_places(apply.type, len(workers), component) for component in range(count)]
     for worker in workers:
         trips = worker.trips
-        for component in range(component_count(apply.type, len(workers))):
-            place = component_place(apply.type, len(workers), worker.lane, component)
+        for component in range(count):
+            place = places[component][worker.lane]
             if place is not None:
                 worker.group.launch.count()
                 worker.trips = [*trips, component]
                 worker.values[apply.row.name] = make_integer(place[0], "i32")
                 worker.values[apply.column.name] = make_integer(place[1], "i32")
                 worker.values[apply.value.name] = matrix[place]
-                list(run_region(worker, nodes.Region(body)))
+                list(run_region(worker, body))
                 found[place] = worker.number(result[0])
         worker.trips = trips
     return [(found,)] * len(workers)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from lamella.backend.interpreter.arithmetic import Number
 from lamella.base.arrays import Array, strided
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault
 
@@ -61,10 +60,11 @@ class MemrefReference:
         return self.read()
 
     def _address(self, indices: Sequence[int]) -> int:
-        for mode, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
+        address = self.offset
+        for mode, (index, size, step) in enumerate(zip(indices, self.shape, self.stride, strict=True)):
             if not 0 <= index < size:
                 raise Fault(rules.OUT_OF_BOUNDS, index=index, mode=mode, name=self.name, size=size)
-        address = self.offset + sum(i * step for i, step in zip(indices, self.stride, strict=True))
+            address += index * step
         self._refuse_outside(address, address)
         return address
 

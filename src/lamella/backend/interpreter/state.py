@@ -19,6 +19,7 @@ from lamella.lang.tensor.rules import running as rules
 from lamella.ops.fault import Fault
 
 RunValue: TypeAlias = Number | MemrefReference | GroupReference
+REFERENCES = (MemrefReference, GroupReference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class KernelLaunch:
     order: Random | None
     matrices: Mapping[int, Coopmatrix]
     """The type of the matrix that each `cooperative_matrix_extract` takes a component of, by the id of the node."""
+    constants: dict[int, Number] = field(default_factory=dict)
+    """The number of each constant that has been executed, by the id of the node."""
     steps: int = 0
 
     @property
@@ -134,7 +137,7 @@ class Worker:
     def number(self, value: Value) -> Number:
         """A scalar or cooperative matrix."""
         found = self.values[value.name]
-        if isinstance(found, MemrefReference | GroupReference):
+        if isinstance(found, REFERENCES):
             raise TypeError(f"%{value.name} is no number")
         return found
 

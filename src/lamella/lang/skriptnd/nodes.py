@@ -7,11 +7,12 @@ The newer spellings have no nodes of their own: the parser reads them into these
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
+from functools import cache
 from operator import is_
 from typing import TypeAlias
 
-from lamella.base.records import dataclass
+from lamella.base.records import dataclass, replace
 from lamella.base.source import Span, Trivia, beside, where
 
 # --- expressions: everything that has a value ---------------------------------------------------------------
@@ -610,8 +611,22 @@ def rebuilt(node: object, change: Callable[[object], object]) -> object:
     if isinstance(node, tuple) and not isinstance(node, Span):
         items = tuple(rebuilt(item, change) for item in node)
         return node if all(map(is_, items, node)) else items
-    if not is_dataclass(node) or isinstance(node, type | Span | Trivia):
+    kind: type = type(node)
+    names = _fields_of(kind)
+    if names is None:
         return node
-    old = {item.name: getattr(node, item.name) for item in fields(node)}
-    new = {name: rebuilt(item, change) for name, item in old.items()}
-    return change(node if all(new[name] is old[name] for name in old) else replace(node, **new))
+    new: dict[str, object] = {}
+    for name in names:
+        old = getattr(node, name)
+        item = rebuilt(old, change)
+        if item is not old:
+            new[name] = item
+    return change(replace(node, **new) if new else node)
+
+
+@cache
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    """The fields of a class of nodes; None for any other class."""
+    if not is_dataclass(kind) or issubclass(kind, (Span, Trivia)):
+        return None
+    return tuple(item.name for item in fields(kind))

@@ -7,8 +7,9 @@ Indices and conditions have no derivative. At a tie the second operand of `<<` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from types import MappingProxyType
 
 from lamella.base.errors import Unsupported
@@ -18,6 +19,8 @@ ZERO, ONE = n.Real(0.0), n.Real(1.0)
 SUMS, PRODUCTS = ("+", "-"), ("*", "/", "%")
 FLAT = frozenset({"floor", "ceil", "round", "sign"})
 """Functions whose derivative is 0 wherever they have one."""
+NAMING = (n.NullTest, n.Member)
+"""Expressions that say a name which is none of an expression inside them."""
 LOGIC = frozenset({"=>", "&&", "||", "^", "<", "<=", ">", ">=", "==", "!=", "is", "in"})
 
 
@@ -109,25 +112,34 @@ SLOPES: Mapping[str, Callable[[n.Expr], n.Expr]] = MappingProxyType(
 # --- what stands in an expression ---------------------------------------------------------------------------
 
 
-def parts_of(node: object) -> Iterator[object]:
+def parts_of(node: object) -> Sequence[object]:
     """The nodes directly inside a node."""
-    if isinstance(node, tuple | list):
-        yield from node
-    elif is_dataclass(node) and not isinstance(node, type):
-        yield from (getattr(node, item.name) for item in fields(node) if item.name not in ("span", "notes"))
+    if isinstance(node, (tuple, list)):
+        return node
+    kind: type = type(node)
+    return [getattr(node, name) for name in _places_of(kind)]
+
+
+@cache
+def _places_of(kind: type) -> tuple[str, ...]:
+    """The fields of a class in which the parts of its nodes stand; what is no class of nodes has none."""
+    if not is_dataclass(kind):
+        return ()
+    return tuple(item.name for item in fields(kind) if item.name not in ("span", "notes"))
 
 
 def names_in(node: object) -> Iterator[str]:
-    """The names that an expression uses, those of tensors included."""
-    if isinstance(node, n.Name):
-        yield node.id
-    elif isinstance(node, n.NullTest | n.Member):
-        yield node.name
-    elif isinstance(node, n.Access):
-        yield node.tensor
-    for part in parts_of(node):
-        if not isinstance(part, str):
-            yield from names_in(part)
+    """The names that an expression uses, those of tensors included, in the order in which they stand there."""
+    waiting = [node]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, n.Name):
+            yield item.id
+        elif isinstance(item, NAMING):
+            yield item.name
+        elif isinstance(item, n.Access):
+            yield item.tensor
+        waiting += [part for part in reversed(parts_of(item)) if not isinstance(part, str)]
 
 
 def differentiable(node: object) -> Iterator[n.Access | n.Name]:

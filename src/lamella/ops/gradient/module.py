@@ -19,6 +19,7 @@ from lamella.base.source import ShippedSource
 from lamella.lang.skriptnd import nodes as n
 from lamella.lang.skriptnd import parse
 from lamella.ops.gradient.compositions import CompositionScope, derive_composition
+from lamella.ops.gradient.expressions import names_in
 from lamella.ops.gradient.operators import (
     BackwardOperator,
     Derivation,
@@ -188,10 +189,10 @@ class _DeclaredOperator:
         kept = {name for item in self.derivations for name in item.reals()}
         others = [item for item in self.forward.sections if item.name in ("attrib", "constant", "using")]
         statements = [item for section in others for item in section.items]
-        known = closure([inputs, outputs, calls], statements)
+        known = closure(names_in([inputs, outputs, calls]), statements)
         known |= {name for item in inputs for name in declared_by(item)}
         asserts = self._asserts(known, statements)
-        needed = closure([inputs, outputs, calls, asserts], statements)
+        needed = closure(names_in([inputs, outputs, calls, asserts]), statements)
         sections = [
             *(_needed(item, needed) for item in others if item.name == "attrib"),
             n.Section("input", inputs),
@@ -216,7 +217,7 @@ class _DeclaredOperator:
         outputs = (item for item in self.forward.parameters("output") if item.name not in told)
         shapes = [item for one in outputs for item in _same_shape(one)]
         for item in (*self.forward.items("assert"), *shapes):
-            names = closure([item], statements)
+            names = closure(names_in(item), statements)
             if names - own - attributes <= known:
                 found.append(item)
         return tuple(found)

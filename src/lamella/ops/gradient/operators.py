@@ -486,14 +486,14 @@ def _without_unused(operator: n.Operator) -> n.Operator:
     # An input is needed where it is read, or where nothing else declares a symbol of its shape.
     read = set(names_in(body))
     taken = [item for item in inputs if item.name in read]
-    needed = closure([body, *taken], others)
+    needed = closure(read.union(names_in(taken)), others)
     for item in inputs:
         # An input that may be missing tells nothing for certain.
         certain = [other for other in taken if not other.type.optional]
         told = {name for other in certain for name in declared_by(other)}
         if item not in taken and not (needed & declared_by(item)) <= told:
             taken.append(item)
-            needed = closure([body, *taken], others)
+            needed = closure(read.union(names_in(taken)), others)
     kept["input"] = tuple(item for item in inputs if item in taken)
     for name in ("attrib", "using", "constant"):
         items = kept.get(name, ())
@@ -502,9 +502,9 @@ def _without_unused(operator: n.Operator) -> n.Operator:
     return replace(operator, sections=tuple(item for item in sections if item.items))
 
 
-def closure(roots: Sequence[object], declarations: Sequence[n.Statement]) -> set[str]:
+def closure(names: Iterable[str], declarations: Sequence[n.Statement]) -> set[str]:
     """The names that are needed, directly or by what declares them."""
-    needed, new = set[str](), set(names_in(roots))
+    needed, new = set[str](), set(names)
     while new:
         needed |= new
         used = [item for item in declarations if not needed.isdisjoint(declared_by(item))]
