@@ -84,8 +84,8 @@ class Moments:
 
     def instrument(self, kernel: BuiltKernel) -> BuiltKernel:
         """A kernel that tells its moments."""
-        text = kernel.content[:-1].decode()
-        symbol = kernel.entry.symbol
+        assert isinstance(kernel.content, bytes)  # PTX, which nobody has begun to assemble
+        text, symbol = kernel.content[:-1].decode(), kernel.entry.symbol
 
         def moment(which: int) -> str:
             return MOMENT.format(
