@@ -34,7 +34,15 @@ from lamella.train.ranks.mesh import Mesh, read_mesh
 from lamella.train.ranks.pipeline import StageTrainer, one_forward_one_backward
 from lamella.train.ranks.stages import plan_stages
 from lamella.train.ranks.trainer import RankTrainer, World, buckets, gradient_buckets, gradient_marks
-from lamella.train.ranks.transport import RankLostError, Threads, choose_link, given_place, run_threads
+from lamella.train.ranks.transport import (
+    Link,
+    Processes,
+    RankLostError,
+    Threads,
+    choose_link,
+    given_place,
+    run_threads,
+)
 from lamella.train.step import StepBuilder
 from tests.support.repository import ROOT
 from tests.support.train.ranks import (
@@ -606,6 +614,28 @@ def test_arrays_go_between_gpus_where_there_is_one_for_each_rank(
     assert (link.name, link.device) == (name, "cuda" if name == "nccl" else "cpu")
     assert words in link.reason
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ("7" if name == "nccl" else before)
+
+
+@pytest.mark.parametrize("name", ["gloo", pytest.param("nccl", marks=pytest.mark.gpu)])
+def test_a_link_carries_the_arrays_of_one_rank(name: str, tmp_path: Path) -> None:
+    """On one GPU NCCL has one rank: every collective goes through it all the same."""
+    link = Link("nccl", "cuda") if name == "nccl" else Link()
+    ranks = Processes(0, 1, f"file://{tmp_path}/meeting", link)
+    try:
+        ranks.prepare([[0]], fewest=1)
+        array = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+        for found in (
+            ranks.all_reduce(array, [0]),
+            ranks.begin_all_reduce(array, [0])(),
+            ranks.all_gather(array, [0], 1),
+            ranks.reduce_scatter(array, [0], 0),
+            ranks.all_to_all(array, [0], 0, 1),
+        ):
+            assert found is not array
+            np.testing.assert_array_equal(found, array)
+        ranks.finish()
+    finally:
+        ranks.close()
 
 
 def test_a_rank_that_is_done_waits_for_what_it_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:

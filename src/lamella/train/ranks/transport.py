@@ -136,14 +136,21 @@ class Processes:
                 self.link.name, init_method=address, rank=rank, world_size=size, timeout=JOINING
             )
 
-    def prepare(self, groups: Sequence[Sequence[int]]) -> None:
-        """Make groups, which every rank does for all of them and in the same order, also for those of others."""
+    def prepare(self, groups: Sequence[Sequence[int]], fewest: int = 2) -> None:
+        """Make groups, which every rank does for all of them and in the same order, also for those of others.
+
+        Groups of fewer ranks exchange nothing.
+        """
         with self._telling():
             self._all = self._distributed.new_group(timeout=PATIENCE, backend="gloo")
             for group in groups:
                 ranks = tuple(group)
-                if len(ranks) > 1 and ranks not in self._groups:
+                if len(ranks) >= fewest and ranks not in self._groups:
                     self._groups[ranks] = self._distributed.new_group(list(ranks), timeout=PATIENCE)
+
+    def _is_alone(self, group: Sequence[int]) -> bool:
+        """Whether a group is one rank that exchanges with nobody, not even through the link."""
+        return len(group) < 2 and tuple(group) not in self._groups
 
     def all_reduce(self, array: Array, group: Sequence[int]) -> Array:
         """The sum of the arrays of a group, which `prepare` made."""
@@ -151,7 +158,7 @@ class Processes:
 
     def begin_all_reduce(self, array: Array, group: Sequence[int]) -> Callable[[], Array]:
         """Begin to sum; what is given waits for the sum."""
-        if len(group) < 2:
+        if self._is_alone(group):
             return lambda: array
         held = self._tensor(array)
         with self._telling():
@@ -166,7 +173,7 @@ class Processes:
 
     def all_gather(self, array: Array, group: Sequence[int], dim: int) -> Array:
         """The arrays of a group, one behind the other along a dimension."""
-        if len(group) < 2:
+        if self._is_alone(group):
             return array
         held = self._tensor(array)
         parts = [self._torch.empty_like(held) for _ in group]
@@ -177,7 +184,7 @@ class Processes:
 
     def reduce_scatter(self, array: Array, group: Sequence[int], dim: int) -> Array:
         """The slice of this rank, along a dimension, of the sum of the arrays of a group."""
-        if len(group) < 2:
+        if self._is_alone(group):
             return array
         parts = [self._tensor(item) for item in np.split(array, len(group), dim)]
         own = self._torch.empty_like(parts[0])
@@ -187,7 +194,7 @@ class Processes:
 
     def all_to_all(self, array: Array, group: Sequence[int], dim: int, to: int) -> Array:
         """What is cut along a dimension, cut along another one."""
-        if len(group) < 2:
+        if self._is_alone(group):
             return array
         held = self._tensor(np.stack(np.split(array, len(group), to)))
         found = self._torch.empty_like(held)
