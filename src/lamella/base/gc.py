@@ -24,12 +24,19 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
+_frozen: list[int] = []
+"""How many objects somebody else has frozen, once that was seen: they would thaw, and to count them is a walk."""
+
+
 def _age() -> None:
     """Count all objects among the oldest, whose cycles a full collection finds, without a walk over them."""
-    # What somebody else has frozen would thaw.
-    if not gc.get_freeze_count():
-        gc.freeze()
-        gc.unfreeze()
+    if _frozen:
+        return
+    if count := gc.get_freeze_count():
+        _frozen.append(count)
+        return
+    gc.freeze()
+    gc.unfreeze()
 
 
 RELAXED = (50_000, 20, 100)
