@@ -6,15 +6,19 @@ What launches change comes home when somebody asks for it; until then the device
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import field
+from math import prod
+from typing import cast
 
 import numpy as np
 
 from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
-from lamella.backend.cuda.arrays import BorrowedMemory, DeviceMemory, lies_on_device, to_device
+from lamella.backend.cuda.arrays import BorrowedMemory, DeviceArray, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.driver import call, device, own_stream
 from lamella.base.arrays import Array, DType, uniform_value
+from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 
 
@@ -29,6 +33,8 @@ class _Copy:
     is_newer: bool = False
     stays: bool = False
     """Whether nobody wants it at home: launches made it for others."""
+    lent: DeviceArray | None = None
+    """The array for which it stands, where an output is to go to one of the device."""
 
 
 @dataclass(slots=True)
@@ -62,6 +68,44 @@ class DeviceCopies:
         copy = self._hold(array, BorrowedMemory(found))
         copy.is_same = copy.is_newer = True
         array.flags.writeable = False
+        return array
+
+    def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
+        """What stands for an array of the device that an output is written to, and where that lies; None for others."""
+        if isinstance(given, np.ndarray) or not lies_on_device(given):
+            return None
+        found = to_device(given)
+        if not found.is_writable:
+            raise InputError(f"the array for output '{name}' must not be written")
+        if not found.is_dense:
+            hint = "a new array, or out='device'"
+            raise InputError(f"the array for output '{name}' does not lie row by row", hint=hint)
+        return self._stand_for(found), found.stand_in()
+
+    def reserve(self, shape: Sequence[int], dtype: DType) -> Array:
+        """What stands for new memory of the device, which an output is written to."""
+        memory = DeviceMemory(prod(shape) * dtype.itemsize)
+        return self._stand_for(DeviceArray(memory.address, shape, dtype, owner=memory))
+
+    def is_lent(self, array: Array) -> bool:
+        """Whether an array stands for one of the device that an output is written to."""
+        found = self._find(array)
+        return found is not None and found.lent is not None
+
+    def hand_over(self, array: Array) -> Array:
+        """The array of the device that one stands for, with what launches wrote there, or the host did here."""
+        found = self._find(array)
+        if found is None or found.lent is None:
+            return array
+        if not found.is_newer:
+            found.memory.write(address_of(array), array.nbytes, own_stream())
+            own_stream().wait()
+        return cast(Array, found.lent)
+
+    def _stand_for(self, there: DeviceArray) -> Array:
+        array = empty_array(there.shape, there.dtype)
+        found = self._hold(array, BorrowedMemory(there))
+        found.lent, found.stays = there, True
         return array
 
     def put(self, source: Array, room: Array | None = None) -> Array:

@@ -196,9 +196,13 @@ class CudaList:
             if sound:
                 self._stay(outputs)
         elif sound:
-            names = self.whole.outputs.keys() - self.whole.undo
-            waiting = self._leave({**{name: outputs[name] for name in names}, **others})
+            leaving = {name: outputs[name] for name in self.whole.outputs.keys() - self.whole.undo}
+            lent = {name: item for name, item in leaving.items() if self._copies.is_lent(item)}
+            home = {name: item for name, item in leaving.items() if name not in lent}
+            waiting = self._leave({**home, **others})
             sound = self._flags.are_clear()
+            if sound:
+                self._stay(lent)
         if not sound:
             self._flags.clear()
             waiting = self._leave({name: outputs[name] for name in self.whole.undo if name in outputs})
@@ -372,7 +376,7 @@ class CudaList:
         return waiting
 
     def _stay(self, outputs: Mapping[str, Array]) -> None:
-        """Let the device keep what runs once, for those that read it there; the host never sees it."""
+        """Let the device keep what others read there; the host never sees it."""
         for name, target in outputs.items():
             self._copies.keep(target, self._buffers.address(self.whole.outputs[name]))
 

@@ -23,7 +23,6 @@ from lamella.backend.executor.again import RepeatedCall
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import (
-    Adopt,
     GraphInputs,
     as_array,
     draw_variable,
@@ -35,7 +34,14 @@ from lamella.backend.executor.inputs import (
     smallest,
 )
 from lamella.backend.executor.profile import LaunchProfile
-from lamella.backend.executor.results import RunResult, SpareStates, deliver, verify_out
+from lamella.backend.executor.results import (
+    DeviceSide,
+    Out,
+    OutputTargets,
+    RunResult,
+    SpareStates,
+    place_outputs,
+)
 from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of, tell_times
 from lamella.backend.executor.segments import ListMachine, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
@@ -110,6 +116,8 @@ class GraphExecutable:
         self._seed = seed
         self._busy = threading.RLock()
         self._spare = SpareStates()
+        self._device: DeviceSide | None = None
+        """What knows arrays of a device, where launches run on one."""
         graph = model.graph
         self._tested: tuple[Mapping[str, Array], Sequence[Tensor]] | None = None
         """Variables that no call updates, as they were found to be what their graph declares, and all others."""
@@ -159,9 +167,10 @@ class GraphExecutable:
             for name, array in values.items():
                 self._spare.exchange(self._state, name, array)
 
-    def take_arrays(self, adopt: Adopt) -> None:
-        """Let calls be given arrays of a device, too."""
-        self._inputs = replace(self._inputs, adopt=adopt)
+    def take_arrays(self, device: DeviceSide) -> None:
+        """Let calls be given arrays of a device, too, and give such."""
+        self._device = device
+        self._inputs = replace(self._inputs, adopt=device.adopt)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -199,13 +208,12 @@ class GraphExecutable:
         """Run once, inputs in order or by name; what is not given is drawn where that is wanted, else missing."""
         return self.run(name_inputs(self.inputs, arrays, inputs) if arrays else inputs)
 
-    def run(
-        self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, object] | None = None
-    ) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, npt.ArrayLike], out: Out | None = None) -> dict[str, Array]:
         """Run once; outputs for which `out` has an array are written there, the others are new arrays.
 
         Arrays of other libraries are taken by DLPack or `__array_interface__`: results are then views of their memory.
-        Calls from several threads run one after the other.
+        On a GPU arrays of the device are taken, too, and with `out="device"` all outputs stay there, each a
+        `DeviceArray` with memory of its own. Calls from several threads run one after the other.
         """
         with self._busy:
             if self._last is not None and out is None and self.progress is no_progress:
@@ -214,7 +222,7 @@ class GraphExecutable:
                 if found is not None:
                     self.findings, self.drawn = [], self._last.drawn
                     return found
-            return self._run(inputs, {} if out is None else verify_out(self.outputs, out))
+            return self._run(inputs, {} if out is None else out)
 
     def feed_back(self, output: str, following: str, count: int) -> Array | None:
         """The likeliest number of an output of the last call, and of calls like it that are given the one before.
@@ -233,7 +241,8 @@ class GraphExecutable:
             finally:
                 self.progress = before
 
-    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Out) -> dict[str, Array]:
+        targets = place_outputs(self.outputs, out, self._device)
         extents, graph = Extents(), self.model.graph
         check_maps(self._maps)
         self.findings = [*self.model.findings, *self.find_random()]
@@ -246,14 +255,20 @@ class GraphExecutable:
             self._checked = dict(extents)
         self._last = None
         self._filling.wait()
-        found = self._run_whole(taken, out) or self._run_nodes(taken, extents)
-        outputs = {name: deliver(name, array, out.get(name)) for name, array in found.outputs.items()}
+        found = self._run_whole(taken, targets) or self._run_nodes(taken, extents)
+        outputs = self._deliver(found.outputs, targets)
         # All updates at once, from what the run computed.
         states = dict(found.states)
         del found
         for name in list(states):
             self._spare.replace(self._state, name, states.pop(name))
         return outputs
+
+    def _deliver(self, found: Mapping[str, Array], targets: OutputTargets) -> dict[str, Array]:
+        """The outputs where they are wanted."""
+        dtype = self._context.storage.dtype
+        types = {item.name: dtype(item.element) for item in list_parts(self.model.graph.outputs)}
+        return {name: targets.deliver(name, array, types[name]) for name, array in found.items()}
 
     def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
         """Run node by node, or segment by segment."""
@@ -268,7 +283,7 @@ class GraphExecutable:
         states = {item.variable.name: np.array(run.array(item.value)) for item in graph.updates}
         return RunResult(outputs, states)
 
-    def _run_whole(self, taken: Mapping[str, TensorValue], out: Mapping[str, Array]) -> RunResult | None:
+    def _run_whole(self, taken: Mapping[str, TensorValue], targets: OutputTargets) -> RunResult | None:
         """Run a graph that is one segment; None where it is not, or where the formulas must say what is wrong."""
         graph = self.model.graph
         steps = self._context.runner.cut(graph.nodes, self._needed)
@@ -284,10 +299,9 @@ class GraphExecutable:
                 self._spare.replace(self._state, tensor.name, self._own_copy(tensor, segment.machine))
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
         given |= self._variables()
-        wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
-        for item in graph.updates:
-            if item.variable.name in in_place:
-                continue
+        updates = [item for item in graph.updates if item.variable.name not in in_place]
+        wanted = targets.take(segment, [*given.values()], {item.value.name for item in updates})
+        for item in updates:
             spare = None if item.value.name in self.outputs else self._spare.take(item.variable.name)
             if spare is not None:
                 wanted[item.value.name] = spare
@@ -298,9 +312,9 @@ class GraphExecutable:
             tell_times(self.progress, times)
         if found is None:
             return None
-        if not (self.findings or self.drawn.inputs or graph.updates or out):
+        if not (self.findings or self.drawn.inputs or graph.updates or targets.given):
             self._remember(segment, given)
-        return self._split(found, in_place)
+        return self._split(found, in_place, targets)
 
     def _own_copy(self, tensor: Tensor, machine: ListMachine) -> Array:
         """A variable, as it is now, in memory that launches may write."""
@@ -318,9 +332,14 @@ class GraphExecutable:
         types = {part.name: (given[part.name].dtype, given[part.name].shape) for part in parts}
         self._last = RepeatedCall(segment, types, tested[0], self.outputs, self.drawn)
 
-    def _split(self, found: Mapping[str, Array], in_place: Collection[str]) -> RunResult:
+    def _split(
+        self, found: Mapping[str, Array], in_place: Collection[str], targets: OutputTargets
+    ) -> RunResult:
         """What a segment gave, as outputs and states that share no memory."""
-        outputs = {name: arrays.to_exchange(found[name]) for name in self.outputs}
+        outputs = {
+            name: found[name] if name in targets.lent else arrays.to_exchange(found[name])
+            for name in self.outputs
+        }
         states, given = {}, set(self.outputs)
         for item in self.model.graph.updates:
             name = item.value.name

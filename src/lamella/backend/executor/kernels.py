@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.extents import Extents
-from lamella.backend.executor.results import RunResult
+from lamella.backend.executor.results import Out, RunResult
 from lamella.backend.executor.segments import FeedingList, ListMachine, OnceResults, Segment
 from lamella.backend.executor.specialised import Launch, Specialised, SpecialisedRunner
 from lamella.backend.executor.stored import StoredExtents, StoredExtentsRunner
@@ -101,7 +101,7 @@ class KernelExecutable(GraphExecutable):
         if isinstance(self._context.runner, KernelRunner):
             self._context.runner.find_stored = find_stored
 
-    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Out) -> dict[str, Array]:
         runner = self._context.runner
         if isinstance(runner, KernelRunner):
             runner.is_watched = clock_of(self.progress) is not None

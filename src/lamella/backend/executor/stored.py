@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.extents import Extents
-from lamella.backend.executor.results import RunResult
+from lamella.backend.executor.results import Out, RunResult
 from lamella.backend.executor.run import OperatorRunner
 from lamella.backend.executor.segments import OnceResults, Segment
 from lamella.backend.formula.storage import Storage, TensorValue
@@ -58,7 +58,7 @@ class StoredExecutable(GraphExecutable):
         """The segment that the whole graph is."""
         return self._segment
 
-    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Out) -> dict[str, Array]:
         if self._whole is None and (self._in_parts or not isinstance(self.progress, StepClock)):
             return super()._run(inputs, out)
         whole = self._take_whole()
