@@ -6,7 +6,7 @@ What launches change comes home when somebody asks for it; until then the device
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from math import prod
 from typing import cast
@@ -17,6 +17,7 @@ from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import BorrowedMemory, DeviceArray, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.driver import call, device, own_stream
+from lamella.backend.cuda.traffic import DeviceTraffic, Sending, Shipment
 from lamella.base.arrays import Array, DType, uniform_value
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
@@ -43,6 +44,8 @@ class DeviceCopies:
 
     version: int = 0
     """Another one where a copy is no longer what it was."""
+    traffic: DeviceTraffic = field(default_factory=DeviceTraffic)
+    """Copies beside the launches, and memory that they have used."""
     _held: dict[int, _Copy] = field(default_factory=dict)
 
     def memory(self, array: Array) -> DeviceMemory:
@@ -70,9 +73,25 @@ class DeviceCopies:
         array.flags.writeable = False
         return array
 
+    def has(self, given: object) -> bool:
+        """Whether somebody gives an array of the device."""
+        return not isinstance(given, np.ndarray) and lies_on_device(given)
+
+    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
+        """Begin to copy arrays to the device, beside what runs there."""
+        return self.traffic.ship(arrays)
+
+    def send(self, found: Mapping[str, Array]) -> Sending:
+        """Begin to copy outputs home that are on the device, beside what runs there from now on."""
+        return self.traffic.send(found)
+
+    def release_spare(self) -> None:
+        """Give back memory through which arrays were copied."""
+        self.traffic.release()
+
     def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
         """What stands for an array of the device that an output is written to, and where that lies; None for others."""
-        if isinstance(given, np.ndarray) or not lies_on_device(given):
+        if not self.has(given):
             return None
         found = to_device(given)
         if not found.is_writable:
@@ -84,7 +103,7 @@ class DeviceCopies:
 
     def reserve(self, shape: Sequence[int], dtype: DType) -> Array:
         """What stands for new memory of the device, which an output is written to."""
-        memory = DeviceMemory(prod(shape) * dtype.itemsize)
+        memory = self.traffic.memory.take(prod(shape) * dtype.itemsize)
         return self._stand_for(DeviceArray(memory.address, shape, dtype, owner=memory))
 
     def is_lent(self, array: Array) -> bool:

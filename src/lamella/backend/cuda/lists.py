@@ -184,13 +184,31 @@ class CudaList:
 
         States that launches update are on the device afterwards, and newer there than in the arrays of the host.
         """
+        return self.begin(inputs, outputs, times)()
+
+    def begin(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
+    ) -> Callable[[], bool]:
+        """Launch what may find something wrong, or all; what waits for it, launches the rest and copies outputs."""
         device()  # whichever thread this is
         states = self._take_states(inputs)
         self._settle()
         held = [self._enter(name, inputs[name]) for name in self._entering if name not in states]
         others = {name: inputs[name] for name in self._updated if name in inputs and name not in states}
+        self._run_first(times)
+        return partial(self._end, outputs, others, times, held)
+
+    def _end(
+        self,
+        outputs: Mapping[str, Array],
+        others: Mapping[str, Array],
+        times: list[LaunchTime] | None,
+        held: list[Array],
+    ) -> bool:
+        """Wait for a run that has begun; what it reads of the host lives as long."""
+        device()
         waiting: list[tuple[Array, Array]] = []
-        sound = self._run_launches(times)
+        sound = self._run_rest(times)
         if sound and self._is_once:
             sound = self._flags.are_clear()
             if sound:
@@ -304,24 +322,30 @@ class CudaList:
         for number in numbers:
             self._launch(self._launches[number])
 
-    def _run_launches(self, times: list[LaunchTime] | None) -> bool:
-        """Run what may find something wrong, and then what changes states for good; False where it did.
-
-        From the second run on launches are graphs: many lists run but once.
-        """
+    def _run_first(self, times: list[LaunchTime] | None) -> None:
+        """Run what may find something wrong; from the second run on launches are graphs: many lists run but once."""
         if self._has_run and times is None and not self._is_once and not self._graphs and not is_blocking():
             self._record_graphs()
-        for number, (first, end) in enumerate(self._ranges()):
-            if number and not self._flags.are_clear():
+        if self._ranges():
+            self._run_range(0, times)
+
+    def _run_rest(self, times: list[LaunchTime] | None) -> bool:
+        """Run what changes states for good; False where something was found wrong before."""
+        for number in range(1, len(self._ranges())):
+            if not self._flags.are_clear():
                 return False
-            if times is not None:
-                self._run_timed(times, first, end)
-            elif self._graphs:
-                self._graphs[number].launch()
-            else:
-                self._record(first, end)
+            self._run_range(number, times)
         self._has_run = True
         return True
+
+    def _run_range(self, number: int, times: list[LaunchTime] | None) -> None:
+        first, end = self._ranges()[number]
+        if times is not None:
+            self._run_timed(times, first, end)
+        elif self._graphs:
+            self._graphs[number].launch()
+        else:
+            self._record(first, end)
 
     def _ranges(self) -> list[tuple[int, int]]:
         """What may find something wrong, and what is launched when nothing was."""

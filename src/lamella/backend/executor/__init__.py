@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
 from operator import is_
-from typing import Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, name_inputs, types_of
 from lamella.backend.executor.again import RepeatedCall
+from lamella.backend.executor.batches import Batch, EndRun, Flight, map_batches
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import (
@@ -39,11 +40,12 @@ from lamella.backend.executor.results import (
     Out,
     OutputTargets,
     RunResult,
+    Shipment,
     SpareStates,
     place_outputs,
 )
 from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of, tell_times
-from lamella.backend.executor.segments import ListMachine, Segment
+from lamella.backend.executor.segments import EndSegment, ListMachine, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
@@ -75,6 +77,24 @@ class MakeRunner(Protocol):
 
     def __call__(self, library: Library, storage: Storage, limits: Limits) -> OperatorRunner:
         """The runner of a library's operations."""
+
+
+class _WholeRun(NamedTuple):
+    """A run of a graph that is one segment."""
+
+    segment: Segment
+    given: Mapping[str, Array]
+    wanted: Mapping[str, Array]
+    """Arrays that launches are to write."""
+    in_place: Mapping[str, str]
+
+    def run(self, times: list[LaunchTime] | None) -> dict[str, Array] | None:
+        """Run it."""
+        return self.segment.run(self.given, self.wanted, times)
+
+    def begin(self) -> EndSegment:
+        """Begin it."""
+        return self.segment.begin(self.given, self.wanted)
 
 
 class GraphExecutable:
@@ -118,6 +138,10 @@ class GraphExecutable:
         self._spare = SpareStates()
         self._device: DeviceSide | None = None
         """What knows arrays of a device, where launches run on one."""
+        self._flight: Flight | None = None
+        """A run that has begun, and that nobody has waited for."""
+        self._is_whole = True
+        """Whether the last run was one segment; the host computes in others."""
         graph = model.graph
         self._tested: tuple[Mapping[str, Array], Sequence[Tensor]] | None = None
         """Variables that no call updates, as they were found to be what their graph declares, and all others."""
@@ -216,6 +240,7 @@ class GraphExecutable:
         `DeviceArray` with memory of its own. Calls from several threads run one after the other.
         """
         with self._busy:
+            self._land()
             if self._last is not None and out is None and self.progress is no_progress:
                 check_maps(self._maps)
                 found = self._last.run(inputs, self._state)
@@ -223,6 +248,14 @@ class GraphExecutable:
                     self.findings, self.drawn = [], self._last.drawn
                     return found
             return self._run(inputs, {} if out is None else out)
+
+    def map(self, batches: Iterable[Batch], out: str | None = None) -> Iterator[dict[str, Array]]:
+        """The outputs for each of some batches, in their order: the numbers of one `run` after the other.
+
+        On a GPU the next batch is asked for, and copied there, while one runs, and outputs come home while the next one
+        runs, which begins before they are handed out unless it changes states. With `out="device"` they stay there.
+        """
+        return map_batches(self, batches, out, self._device, not self._updated)
 
     def feed_back(self, output: str, following: str, count: int) -> Array | None:
         """The likeliest number of an output of the last call, and of calls like it that are given the one before.
@@ -234,6 +267,7 @@ class GraphExecutable:
     def profile(self, inputs: Mapping[str, npt.ArrayLike]) -> list[LaunchTime]:
         """Run once, and tell the seconds of each launch, and of each operation that launches nothing."""
         with self._busy:
+            self._land()
             before, self.progress = self.progress, LaunchProfile()
             try:
                 self._run(inputs, {})
@@ -241,7 +275,48 @@ class GraphExecutable:
             finally:
                 self.progress = before
 
+    # --- runs that are ahead of who looks at them --------------------------------------------------------------
+
+    def ship(self, batch: Batch) -> Shipment | None:
+        """Begin to copy all inputs to the device; None where some of them cannot be, or the host computes."""
+        device = self._device
+        if device is None or not self._is_whole or any(map(device.has, batch.values())):
+            return None
+        arrays = self._inputs.fit_all(batch)
+        return None if arrays is None else device.ship(arrays)
+
+    def begin_run(self, batch: Batch, shipment: Shipment | None, out: Out) -> Flight:
+        """Begin a run, behind the one that began before; what goes wrong is raised in its turn."""
+        with self._busy:
+            self._land()
+            self._flight = flight = Flight(shipment)
+            with flight.later:
+                if shipment is not None:
+                    shipment.enter()
+                given = batch if shipment is None else cast(Batch, shipment.arrays)
+                flight.end = self._begin(given, out, is_ahead=clock_of(self.progress) is None)
+            return flight
+
+    def end_run(self, flight: Flight) -> None:
+        """Wait for a run that has begun, where nobody has waited for it yet."""
+        with self._busy:
+            if flight is self._flight:
+                self._land()
+
+    def _land(self) -> None:
+        """Wait for a run that has begun; who began it is told its outputs later."""
+        flight, self._flight = self._flight, None
+        if flight is not None and flight.end is not None:
+            end, flight.end = flight.end, None
+            with flight.later:
+                flight.outputs = end()
+            flight.findings, flight.drawn = self.findings, self.drawn
+
     def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Out) -> dict[str, Array]:
+        return self._begin(inputs, out)()
+
+    def _begin(self, inputs: Mapping[str, npt.ArrayLike], out: Out, is_ahead: bool = False) -> EndRun:
+        """Begin a run, as far as a device does it by itself where it is to be ahead: what ends it."""
         targets = place_outputs(self.outputs, out, self._device)
         extents, graph = Extents(), self.model.graph
         check_maps(self._maps)
@@ -255,14 +330,24 @@ class GraphExecutable:
             self._checked = dict(extents)
         self._last = None
         self._filling.wait()
-        found = self._run_whole(taken, targets) or self._run_nodes(taken, extents)
-        outputs = self._deliver(found.outputs, targets)
-        # All updates at once, from what the run computed.
-        states = dict(found.states)
-        del found
-        for name in list(states):
-            self._spare.replace(self._state, name, states.pop(name))
-        return outputs
+        told, whole = (self.findings, self.drawn), self._find_whole(taken, targets)
+        self._is_whole = whole is not None
+        begun = [] if whole is None else [(whole, whole.begin() if is_ahead else None)]
+        del whole  # nobody must hold states when they get their next values
+
+        def end() -> dict[str, Array]:
+            self.findings, self.drawn = told
+            found = self._end_whole(*begun.pop(), targets) if begun else None
+            found = found or self._run_nodes(taken, extents)
+            outputs = self._deliver(found.outputs, targets)
+            # All updates at once, from what the run computed.
+            states = dict(found.states)
+            del found
+            for name in list(states):
+                self._spare.replace(self._state, name, states.pop(name))
+            return outputs
+
+        return end
 
     def _deliver(self, found: Mapping[str, Array], targets: OutputTargets) -> dict[str, Array]:
         """The outputs where they are wanted."""
@@ -283,8 +368,8 @@ class GraphExecutable:
         states = {item.variable.name: np.array(run.array(item.value)) for item in graph.updates}
         return RunResult(outputs, states)
 
-    def _run_whole(self, taken: Mapping[str, TensorValue], targets: OutputTargets) -> RunResult | None:
-        """Run a graph that is one segment; None where it is not, or where the formulas must say what is wrong."""
+    def _find_whole(self, taken: Mapping[str, TensorValue], targets: OutputTargets) -> _WholeRun | None:
+        """The run of a graph that is one segment; None where it is not."""
         graph = self.model.graph
         steps = self._context.runner.cut(graph.nodes, self._needed)
         if len(steps) != 1 or not isinstance(steps[0], Segment) or self._context.quantized:
@@ -305,16 +390,22 @@ class GraphExecutable:
             spare = None if item.value.name in self.outputs else self._spare.take(item.variable.name)
             if spare is not None:
                 wanted[item.value.name] = spare
+        return _WholeRun(segment, given, wanted, in_place)
+
+    def _end_whole(
+        self, whole: _WholeRun, end: EndSegment | None, targets: OutputTargets
+    ) -> RunResult | None:
+        """Run a graph that is one segment, or wait for it; None where the formulas must say what is wrong."""
         found: dict[str, Array] | None = None
         times: list[LaunchTime] | None = None if clock_of(self.progress) is None else []
-        for _ in self.progress((segment,), 1):
-            found = segment.run(given, wanted, times)
+        for _ in self.progress((whole.segment,), 1):
+            found = whole.run(times) if end is None else end()
             tell_times(self.progress, times)
         if found is None:
             return None
-        if not (self.findings or self.drawn.inputs or graph.updates or targets.given):
-            self._remember(segment, given)
-        return self._split(found, in_place, targets)
+        if not (self.findings or self.drawn.inputs or self.model.graph.updates or targets.given):
+            self._remember(whole.segment, whole.given)
+        return self._split(found, whole.in_place, targets)
 
     def _own_copy(self, tensor: Tensor, machine: ListMachine) -> Array:
         """A variable, as it is now, in memory that launches may write."""

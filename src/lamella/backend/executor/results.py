@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from itertools import combinations
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -33,10 +33,32 @@ class RunResult:
 
 # --- where outputs go ----------------------------------------------------------------------------------------
 
-DEVICE = "device"
-"""Says that all outputs stay where launches make them."""
+DEVICE, PASSING = "device", "device, passing"
+"""Says that all outputs stay on the device, or those that launches make: who asks for that brings them home."""
 Out: TypeAlias = Mapping[str, object] | str
 """The arrays of a caller for outputs, by name; or `DEVICE`."""
+
+
+class Shipment(Protocol):
+    """Inputs that are on their way to a device."""
+
+    @property
+    def arrays(self) -> Mapping[str, object]:
+        """The arrays of the device by name."""
+
+    def enter(self) -> None:
+        """Let launches from now on wait until they are there."""
+
+    def close(self) -> None:
+        """Give back their memory: nobody reads it any more."""
+
+
+@runtime_checkable
+class Sending(Protocol):
+    """Outputs that are on their way home."""
+
+    def outputs(self) -> dict[str, Array]:
+        """All outputs, when they are there."""
 
 
 class DeviceSide(Protocol):
@@ -63,6 +85,18 @@ class DeviceSide(Protocol):
     def forget(self, array: Array) -> None:
         """Note that the host has written an array."""
 
+    def has(self, given: object) -> bool:
+        """Whether somebody gives an array of the device."""
+
+    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
+        """Begin to copy arrays to the device, beside what runs there."""
+
+    def send(self, found: Mapping[str, Array]) -> Sending:
+        """Begin to copy outputs home that are on the device, beside what runs there from now on."""
+
+    def release_spare(self) -> None:
+        """Give back memory through which arrays were copied."""
+
 
 @dataclass(slots=True)
 class OutputTargets:
@@ -74,7 +108,9 @@ class OutputTargets:
     """The outputs that go to a device."""
     device: DeviceSide | None
     stays: bool = False
-    """Whether all outputs stay on the device."""
+    """Whether outputs stay on the device that launches make there."""
+    brings: bool = False
+    """Whether those go there that the host makes."""
 
     def take(self, segment: Segment, given: Sequence[Array], read: Collection[str]) -> dict[str, Array]:
         """The arrays that the launches of a segment write themselves, which is given some.
@@ -96,10 +132,12 @@ class OutputTargets:
 
     def deliver(self, name: str, array: Array, dtype: DType) -> Array:
         """An output in the array that its caller gave, where there is one; on a device it has this type."""
-        if self.stays and name not in self.given and self.device is not None:
-            self.given[name] = self.device.reserve(array.shape, dtype)
-            self.lent.add(name)
         out = self.given.get(name)
+        if self.stays and not self.brings and out is not array:
+            return array
+        if self.brings and out is None and self.device is not None:
+            out = self.given[name] = self.device.reserve(array.shape, dtype)
+            self.lent.add(name)
         if self.device is None or name not in self.lent:
             return _deliver(name, array, out)
         if out is not None and out is not array:
@@ -112,12 +150,12 @@ class OutputTargets:
 def place_outputs(names: Sequence[str], out: Out, device: DeviceSide | None = None) -> OutputTargets:
     """Where the outputs of these names go, once it is certain that what a caller gives can be written."""
     if isinstance(out, str):
-        if out != DEVICE:
+        if out not in (DEVICE, PASSING):
             hint = f"arrays by the names of outputs, or '{DEVICE}'"
             raise InputError(f"'{out[:80]}' is no place for outputs", hint=hint)
         if device is None:
             raise InputError("outputs cannot stay on a device: this backend has none", hint="--backend cuda")
-        return OutputTargets({}, set(), device, stays=True)
+        return OutputTargets({}, set(), device, stays=True, brings=out == DEVICE)
     found, places, lent = {}, {}, set()
     for name, given in out.items():
         if name not in names:
