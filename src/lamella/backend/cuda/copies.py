@@ -17,8 +17,10 @@ from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import BorrowedMemory, DeviceArray, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.driver import call, device, own_stream
+from lamella.backend.cuda.ranges import RangeMarks
 from lamella.backend.cuda.traffic import DeviceTraffic, Sending, Shipment
 from lamella.base.arrays import Array, DType, uniform_value
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 
@@ -46,6 +48,8 @@ class DeviceCopies:
     """Another one where a copy is no longer what it was."""
     traffic: DeviceTraffic = field(default_factory=DeviceTraffic)
     """Copies beside the launches, and memory that they have used."""
+    marks: RangeMarks = field(default_factory=RangeMarks)
+    """The ranges that a run shows to who profiles it."""
     _held: dict[int, _Copy] = field(default_factory=dict)
 
     def memory(self, array: Array) -> DeviceMemory:
@@ -72,6 +76,10 @@ class DeviceCopies:
         copy.is_same = copy.is_newer = True
         array.flags.writeable = False
         return array
+
+    def findings(self) -> list[Diagnostic]:
+        """What there is to say of a run whose launches were timed."""
+        return self.marks.findings()
 
     def has(self, given: object) -> bool:
         """Whether somebody gives an array of the device."""
@@ -140,7 +148,8 @@ class DeviceCopies:
         """Let the device have what lies there at an address as an array for which the host never asks."""
         found = self._find(array) or self._hold(array)
         found.is_same = found.is_newer = found.stays = True
-        call("cuMemcpyDtoDAsync_v2", found.memory.address, address, array.nbytes, own_stream().handle)
+        if array.nbytes:
+            call("cuMemcpyDtoDAsync_v2", found.memory.address, address, array.nbytes, own_stream().handle)
 
     def _write(self, source: Array, array: Array) -> None:
         found = self._find(array)

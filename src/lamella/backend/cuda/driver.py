@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import sysconfig
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lamella.base.errors import InputError
@@ -113,6 +117,23 @@ def functions() -> dict[str, Callable[..., int]]:
         function.argtypes, function.restype = parameters, INT
         found[name] = function
     return found
+
+
+def find_library(names: Sequence[str], wheels: Sequence[str]) -> ctypes.CDLL | None:
+    """A library under one of its names, else where packages of Python put it; None where there is none."""
+    for name in (*names, *_wheel_files(names, wheels)):
+        with suppress(OSError):
+            return ctypes.CDLL(name)
+    return None
+
+
+def _wheel_files(names: Sequence[str], wheels: Sequence[str]) -> Iterator[str]:
+    for folder in dict.fromkeys((*map(sysconfig.get_path, ("purelib", "platlib")), *sys.path)):
+        for part in wheels:
+            for name in names:
+                path = Path(folder, part, name)
+                if path.exists():
+                    yield str(path)
 
 
 def call(name: str, *arguments: object, doing: str = "") -> None:

@@ -485,9 +485,13 @@ class CudaList:
         """Run launch by launch with a moment between."""
         moments = [Event() for _ in range(end - first + 1)]
         moments[0].record(self._stream)
-        for item, moment in zip(self._launches[first:end], moments[1:], strict=True):
-            self._launch(item)
-            moment.record(self._stream)
+        try:
+            for number, moment in enumerate(moments[1:], first):
+                self._copies.marks.enter(self.whole.launches[number].origin)
+                self._launch(self._launches[number])
+                moment.record(self._stream)
+        finally:
+            self._copies.marks.leave()
         total = 0.0
         for number, launch in enumerate(self.whole.launches[first:end]):
             seconds = moments[number + 1].seconds_since(moments[number])

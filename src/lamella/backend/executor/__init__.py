@@ -401,6 +401,8 @@ class GraphExecutable:
         for _ in self.progress((whole.segment,), 1):
             found = whole.run(times) if end is None else end()
             tell_times(self.progress, times)
+        if times is not None and self._device is not None:
+            self.findings = [*self.findings, *self._device.findings()]
         if found is None:
             return None
         if not (self.findings or self.drawn.inputs or self.model.graph.updates or targets.given):

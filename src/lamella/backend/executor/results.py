@@ -17,6 +17,7 @@ import numpy as np
 
 from lamella.backend.executor.segments import Segment
 from lamella.base.arrays import Array, DType
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.optional import Foreign
 from lamella.base.records import dataclass
@@ -84,6 +85,9 @@ class DeviceSide(Protocol):
 
     def forget(self, array: Array) -> None:
         """Note that the host has written an array."""
+
+    def findings(self) -> list[Diagnostic]:
+        """What there is to say of a run whose launches were timed."""
 
     def has(self, given: object) -> bool:
         """Whether somebody gives an array of the device."""

@@ -194,6 +194,7 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
         return replace(found, replaces=whole.graph.nodes, keep=keep)
 
     executable = _executable(whole, specialise, options)
+    memory.device.copies.marks.regions = model.regions
     executable.take_arrays(memory.device.copies)
     if stored is not None:
         executable.keep_extents(stored.find)
