@@ -118,8 +118,9 @@ def test_the_collector_is_given_back() -> None:
 
 
 @pytest.fixture
-def thawed() -> Iterator[None]:
+def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is frozen, as in a process that runs no tests."""
+    monkeypatch.setattr("lamella.base.gc._frozen", [])
     gc.unfreeze()
     yield
     gc.freeze()

@@ -26,7 +26,7 @@ EXTRAS = MappingProxyType(
         "jinja2": "hf",
         "pyarrow": "parquet",
         "PIL": "image",
-        "cuda": "cuda",
+        "nvtx": "nvtx",
         "ortools": "plan",
         "scipy": "genome",
         "Bio": "genome",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lamella.base.card import Card, show_html, show_line
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.levels import at_level
+from lamella.base.origin import GroupOrigin, Origin
 from lamella.base.records import dataclass
 from lamella.graph.blocks import cut_block
 from lamella.graph.nodes import Graph
@@ -100,6 +101,15 @@ class ProfiledRegion:
     """Whether its time is that of its own launches, on a GPU by events; else that of the host's clock around them."""
     has_markers: bool = True
     """Whether it is marked in time lines."""
+
+    def share_of(self, origin: object) -> float:
+        """How much of what has an origin belongs to the region: the part of the operations that it stands for."""
+        members = origin.members if isinstance(origin, GroupOrigin) and origin.members else (origin,)
+        inside = (
+            isinstance(member, Origin) and any(link.what in self.operations for link in member.chain())
+            for member in members
+        )
+        return sum(inside) / len(members)
 
 
 @dataclass(frozen=True, slots=True)

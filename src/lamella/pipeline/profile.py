@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from lamella.backend.progress import Progress, no_progress
 from lamella.base.diagnostic import printable
-from lamella.base.origin import GroupOrigin, Origin
+from lamella.base.origin import Origin
 from lamella.graph.model import ProfiledRegion
 from lamella.graph.nodes import Operation, tensors
 from lamella.kernels.launches import LaunchTime
@@ -78,13 +78,7 @@ class RegionTime(NamedTuple):
 
 def share_in(item: object, region: ProfiledRegion) -> float:
     """How much of a step belongs to a region: the part of the operations that it stands for."""
-    origin: object = getattr(item, "origin", None)
-    members = origin.members if isinstance(origin, GroupOrigin) and origin.members else (origin,)
-    inside = (
-        isinstance(member, Origin) and any(link.what in region.operations for link in member.chain())
-        for member in members
-    )
-    return sum(inside) / len(members)
+    return region.share_of(getattr(item, "origin", None))
 
 
 def _bytes_of(item: object) -> int:

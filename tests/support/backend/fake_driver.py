@@ -201,9 +201,9 @@ class FakeDriver:
 
 
 @contextmanager
-def fake_device() -> Iterator[FakeDriver]:
+def fake_device(driver_: FakeDriver | None = None) -> Iterator[FakeDriver]:
     """Let this process have a GPU that computes nothing."""
-    found, load = FakeDriver(), ctypes.CDLL
+    found, load = driver_ or FakeDriver(), ctypes.CDLL
     caches = (driver.functions, driver._open, driver._made_stream, greedy._kernels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

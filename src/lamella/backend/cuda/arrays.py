@@ -106,7 +106,8 @@ class DeviceArray:
         self.strides = steps if strides is None else tuple(strides)
         self.is_writable = is_writable
         """Whether kernels may write it."""
-        self._owner = owner
+        self.owner = owner
+        """What keeps its memory."""
 
     @property
     def is_dense(self) -> bool:

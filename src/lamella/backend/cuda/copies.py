@@ -6,15 +6,22 @@ What launches change comes home when somebody asks for it; until then the device
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from math import prod
+from typing import cast
 
 import numpy as np
 
 from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
-from lamella.backend.cuda.arrays import BorrowedMemory, DeviceMemory, lies_on_device, to_device
+from lamella.backend.cuda.arrays import BorrowedMemory, DeviceArray, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.driver import call, device, own_stream
+from lamella.backend.cuda.ranges import RangeMarks
+from lamella.backend.cuda.traffic import DeviceTraffic, Sending, Shipment
 from lamella.base.arrays import Array, DType, uniform_value
+from lamella.base.diagnostic import Diagnostic
+from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 
 
@@ -29,6 +36,8 @@ class _Copy:
     is_newer: bool = False
     stays: bool = False
     """Whether nobody wants it at home: launches made it for others."""
+    lent: DeviceArray | None = None
+    """The array for which it stands, where an output is to go to one of the device."""
 
 
 @dataclass(slots=True)
@@ -37,6 +46,10 @@ class DeviceCopies:
 
     version: int = 0
     """Another one where a copy is no longer what it was."""
+    traffic: DeviceTraffic = field(default_factory=DeviceTraffic)
+    """Copies beside the launches, and memory that they have used."""
+    marks: RangeMarks = field(default_factory=RangeMarks)
+    """The ranges that a run shows to who profiles it."""
     _held: dict[int, _Copy] = field(default_factory=dict)
 
     def memory(self, array: Array) -> DeviceMemory:
@@ -64,6 +77,64 @@ class DeviceCopies:
         array.flags.writeable = False
         return array
 
+    def findings(self) -> list[Diagnostic]:
+        """What there is to say of a run whose launches were timed."""
+        return self.marks.findings()
+
+    def has(self, given: object) -> bool:
+        """Whether somebody gives an array of the device."""
+        return not isinstance(given, np.ndarray) and lies_on_device(given)
+
+    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
+        """Begin to copy arrays to the device, beside what runs there."""
+        return self.traffic.ship(arrays)
+
+    def send(self, found: Mapping[str, Array]) -> Sending:
+        """Begin to copy outputs home that are on the device, beside what runs there from now on."""
+        return self.traffic.send(found)
+
+    def release_spare(self) -> None:
+        """Give back memory through which arrays were copied."""
+        self.traffic.release()
+
+    def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
+        """What stands for an array of the device that an output is written to, and where that lies; None for others."""
+        if not self.has(given):
+            return None
+        found = to_device(given)
+        if not found.is_writable:
+            raise InputError(f"the array for output '{name}' must not be written")
+        if not found.is_dense:
+            hint = "a new array, or out='device'"
+            raise InputError(f"the array for output '{name}' does not lie row by row", hint=hint)
+        return self._stand_for(found), found.stand_in()
+
+    def reserve(self, shape: Sequence[int], dtype: DType) -> Array:
+        """What stands for new memory of the device, which an output is written to."""
+        memory = self.traffic.memory.take(prod(shape) * dtype.itemsize)
+        return self._stand_for(DeviceArray(memory.address, shape, dtype, owner=memory))
+
+    def is_lent(self, array: Array) -> bool:
+        """Whether an array stands for one of the device that an output is written to."""
+        found = self._find(array)
+        return found is not None and found.lent is not None
+
+    def hand_over(self, array: Array) -> Array:
+        """The array of the device that one stands for, with what launches wrote there, or the host did here."""
+        found = self._find(array)
+        if found is None or found.lent is None:
+            return array
+        if not found.is_newer:
+            found.memory.write(address_of(array), array.nbytes, own_stream())
+            own_stream().wait()
+        return cast(Array, found.lent)
+
+    def _stand_for(self, there: DeviceArray) -> Array:
+        array = empty_array(there.shape, there.dtype)
+        found = self._hold(array, BorrowedMemory(there))
+        found.lent, found.stays = there, True
+        return array
+
     def put(self, source: Array, room: Array | None = None) -> Array:
         """A dense array, or the one that is given, whose numbers on the device are those of another.
 
@@ -77,7 +148,8 @@ class DeviceCopies:
         """Let the device have what lies there at an address as an array for which the host never asks."""
         found = self._find(array) or self._hold(array)
         found.is_same = found.is_newer = found.stays = True
-        call("cuMemcpyDtoDAsync_v2", found.memory.address, address, array.nbytes, own_stream().handle)
+        if array.nbytes:
+            call("cuMemcpyDtoDAsync_v2", found.memory.address, address, array.nbytes, own_stream().handle)
 
     def _write(self, source: Array, array: Array) -> None:
         found = self._find(array)

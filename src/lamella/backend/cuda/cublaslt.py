@@ -6,15 +6,11 @@ It is one more way among those that are measured; nothing needs it. Sums are tho
 from __future__ import annotations
 
 import ctypes
-import sys
-import sysconfig
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lamella.backend.cuda.driver import WORK, Stream, device
+from lamella.backend.cuda.driver import WORK, Stream, device, find_library
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.records import dataclass
 
@@ -63,19 +59,7 @@ class _Proposal(ctypes.Structure):
 @cache
 def _library() -> ctypes.CDLL | None:
     """The library under one of its names, else where packages of Python put it; None where there is none."""
-    for name in (*LIBRARIES, *_wheel_files()):
-        with suppress(OSError):
-            return ctypes.CDLL(name)
-    return None
-
-
-def _wheel_files() -> Iterator[str]:
-    for folder in dict.fromkeys((*map(sysconfig.get_path, ("purelib", "platlib")), *sys.path)):
-        for part in WHEELS:
-            for name in LIBRARIES:
-                path = Path(folder, part, name)
-                if path.exists():
-                    yield str(path)
+    return find_library(LIBRARIES, WHEELS)
 
 
 @cache

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import sysconfig
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lamella.base.aside import PARKED
@@ -54,6 +57,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemsetD8Async": (ADDRESS, ctypes.c_ubyte, SIZE, POINTER),
     "cuStreamCreate": (POINTER, UNSIGNED),
     "cuStreamSynchronize": (POINTER,),
+    "cuStreamWaitEvent": (POINTER, POINTER, UNSIGNED),
     "cuStreamBeginCapture_v2": (POINTER, INT),
     "cuStreamEndCapture": (POINTER, POINTER),
     "cuEventCreate": (POINTER, UNSIGNED),
@@ -93,7 +97,7 @@ LAST_KERNELS = 4
 BLOCKING = "CUDA_LAUNCH_BLOCKING"
 """The variable that lets each launch end before the next begins, so that the one that fails is known."""
 COPIES = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemsetD8Async")
-ON_STREAMS = frozenset((*COPIES, "cuEventRecord", "cuLaunchKernelEx", "cuGraphLaunch"))
+ON_STREAMS = frozenset((*COPIES, "cuEventRecord", "cuStreamWaitEvent", "cuLaunchKernelEx", "cuGraphLaunch"))
 """Functions that give work to a stream."""
 WORK = threading.RLock()
 """Held by who gives work to a stream, waits for one, or records a graph: what other threads do meanwhile is no part."""
@@ -114,6 +118,23 @@ def functions() -> dict[str, Callable[..., int]]:
         function.argtypes, function.restype = parameters, INT
         found[name] = function
     return found
+
+
+def find_library(names: Sequence[str], wheels: Sequence[str]) -> ctypes.CDLL | None:
+    """A library under one of its names, else where packages of Python put it; None where there is none."""
+    for name in (*names, *_wheel_files(names, wheels)):
+        with suppress(OSError):
+            return ctypes.CDLL(name)
+    return None
+
+
+def _wheel_files(names: Sequence[str], wheels: Sequence[str]) -> Iterator[str]:
+    for folder in dict.fromkeys((*map(sysconfig.get_path, ("purelib", "platlib")), *sys.path)):
+        for part in wheels:
+            for name in names:
+                path = Path(folder, part, name)
+                if path.exists():
+                    yield str(path)
 
 
 def call(name: str, *arguments: object, doing: str = "") -> None:
@@ -330,6 +351,10 @@ class Stream:
         if code:
             raise driver_error(code, doing, launched)
 
+    def wait_for(self, event: Event) -> None:
+        """Let all that is given from now on begin behind a moment of another stream; the host goes on."""
+        call("cuStreamWaitEvent", self.handle, event.handle, 0)
+
     def settle(self, doing: str) -> None:
         """Wait until a launch is done, where each is to end before the next begins."""
         if is_blocking() and not self.is_recording:
@@ -348,6 +373,10 @@ class Event:
     def record(self, stream: Stream) -> None:
         """Let it be when all that the stream was given so far is done."""
         call("cuEventRecord", self.handle, stream.handle)
+
+    def wait(self, doing: str) -> None:
+        """Wait until it is."""
+        call("cuEventSynchronize", self.handle, doing=doing)
 
     def seconds_since(self, other: Event) -> float:
         """The time between two moments; waits for both."""

@@ -184,21 +184,43 @@ class CudaList:
 
         States that launches update are on the device afterwards, and newer there than in the arrays of the host.
         """
+        return self.begin(inputs, outputs, times)()
+
+    def begin(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], times: list[LaunchTime] | None = None
+    ) -> Callable[[], bool]:
+        """Launch what may find something wrong, or all; what waits for it, launches the rest and copies outputs."""
         device()  # whichever thread this is
         states = self._take_states(inputs)
         self._settle()
         held = [self._enter(name, inputs[name]) for name in self._entering if name not in states]
         others = {name: inputs[name] for name in self._updated if name in inputs and name not in states}
+        self._run_first(times)
+        return partial(self._end, outputs, others, times, held)
+
+    def _end(
+        self,
+        outputs: Mapping[str, Array],
+        others: Mapping[str, Array],
+        times: list[LaunchTime] | None,
+        held: list[Array],
+    ) -> bool:
+        """Wait for a run that has begun; what it reads of the host lives as long."""
+        device()
         waiting: list[tuple[Array, Array]] = []
-        sound = self._run_launches(times)
+        sound = self._run_rest(times)
         if sound and self._is_once:
             sound = self._flags.are_clear()
             if sound:
                 self._stay(outputs)
         elif sound:
-            names = self.whole.outputs.keys() - self.whole.undo
-            waiting = self._leave({**{name: outputs[name] for name in names}, **others})
+            leaving = {name: outputs[name] for name in self.whole.outputs.keys() - self.whole.undo}
+            lent = {name: item for name, item in leaving.items() if self._copies.is_lent(item)}
+            home = {name: item for name, item in leaving.items() if name not in lent}
+            waiting = self._leave({**home, **others})
             sound = self._flags.are_clear()
+            if sound:
+                self._stay(lent)
         if not sound:
             self._flags.clear()
             waiting = self._leave({name: outputs[name] for name in self.whole.undo if name in outputs})
@@ -300,24 +322,30 @@ class CudaList:
         for number in numbers:
             self._launch(self._launches[number])
 
-    def _run_launches(self, times: list[LaunchTime] | None) -> bool:
-        """Run what may find something wrong, and then what changes states for good; False where it did.
-
-        From the second run on launches are graphs: many lists run but once.
-        """
+    def _run_first(self, times: list[LaunchTime] | None) -> None:
+        """Run what may find something wrong; from the second run on launches are graphs: many lists run but once."""
         if self._has_run and times is None and not self._is_once and not self._graphs and not is_blocking():
             self._record_graphs()
-        for number, (first, end) in enumerate(self._ranges()):
-            if number and not self._flags.are_clear():
+        if self._ranges():
+            self._run_range(0, times)
+
+    def _run_rest(self, times: list[LaunchTime] | None) -> bool:
+        """Run what changes states for good; False where something was found wrong before."""
+        for number in range(1, len(self._ranges())):
+            if not self._flags.are_clear():
                 return False
-            if times is not None:
-                self._run_timed(times, first, end)
-            elif self._graphs:
-                self._graphs[number].launch()
-            else:
-                self._record(first, end)
+            self._run_range(number, times)
         self._has_run = True
         return True
+
+    def _run_range(self, number: int, times: list[LaunchTime] | None) -> None:
+        first, end = self._ranges()[number]
+        if times is not None:
+            self._run_timed(times, first, end)
+        elif self._graphs:
+            self._graphs[number].launch()
+        else:
+            self._record(first, end)
 
     def _ranges(self) -> list[tuple[int, int]]:
         """What may find something wrong, and what is launched when nothing was."""
@@ -372,7 +400,7 @@ class CudaList:
         return waiting
 
     def _stay(self, outputs: Mapping[str, Array]) -> None:
-        """Let the device keep what runs once, for those that read it there; the host never sees it."""
+        """Let the device keep what others read there; the host never sees it."""
         for name, target in outputs.items():
             self._copies.keep(target, self._buffers.address(self.whole.outputs[name]))
 
@@ -457,9 +485,13 @@ class CudaList:
         """Run launch by launch with a moment between."""
         moments = [Event() for _ in range(end - first + 1)]
         moments[0].record(self._stream)
-        for item, moment in zip(self._launches[first:end], moments[1:], strict=True):
-            self._launch(item)
-            moment.record(self._stream)
+        try:
+            for number, moment in enumerate(moments[1:], first):
+                self._copies.marks.enter(self.whole.launches[number].origin)
+                self._launch(self._launches[number])
+                moment.record(self._stream)
+        finally:
+            self._copies.marks.leave()
         total = 0.0
         for number, launch in enumerate(self.whole.launches[first:end]):
             seconds = moments[number + 1].seconds_since(moments[number])

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
 from operator import is_
-from typing import Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn, name_inputs, types_of
 from lamella.backend.executor.again import RepeatedCall
+from lamella.backend.executor.batches import Batch, EndRun, Flight, map_batches
 from lamella.backend.executor.extents import Extents, require_checks
 from lamella.backend.executor.findings import findings_at
 from lamella.backend.executor.inputs import (
-    Adopt,
     GraphInputs,
     as_array,
     draw_variable,
@@ -35,9 +35,17 @@ from lamella.backend.executor.inputs import (
     smallest,
 )
 from lamella.backend.executor.profile import LaunchProfile
-from lamella.backend.executor.results import RunResult, SpareStates, deliver, verify_out
+from lamella.backend.executor.results import (
+    DeviceSide,
+    Out,
+    OutputTargets,
+    RunResult,
+    Shipment,
+    SpareStates,
+    place_outputs,
+)
 from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of, tell_times
-from lamella.backend.executor.segments import ListMachine, Segment
+from lamella.backend.executor.segments import EndSegment, ListMachine, Segment
 from lamella.backend.formula.storage import Storage, TensorValue, known_shape
 from lamella.backend.progress import Progress, clock_of, no_progress
 from lamella.base import arrays
@@ -69,6 +77,24 @@ class MakeRunner(Protocol):
 
     def __call__(self, library: Library, storage: Storage, limits: Limits) -> OperatorRunner:
         """The runner of a library's operations."""
+
+
+class _WholeRun(NamedTuple):
+    """A run of a graph that is one segment."""
+
+    segment: Segment
+    given: Mapping[str, Array]
+    wanted: Mapping[str, Array]
+    """Arrays that launches are to write."""
+    in_place: Mapping[str, str]
+
+    def run(self, times: list[LaunchTime] | None) -> dict[str, Array] | None:
+        """Run it."""
+        return self.segment.run(self.given, self.wanted, times)
+
+    def begin(self) -> EndSegment:
+        """Begin it."""
+        return self.segment.begin(self.given, self.wanted)
 
 
 class GraphExecutable:
@@ -110,6 +136,12 @@ class GraphExecutable:
         self._seed = seed
         self._busy = threading.RLock()
         self._spare = SpareStates()
+        self._device: DeviceSide | None = None
+        """What knows arrays of a device, where launches run on one."""
+        self._flight: Flight | None = None
+        """A run that has begun, and that nobody has waited for."""
+        self._is_whole = True
+        """Whether the last run was one segment; the host computes in others."""
         graph = model.graph
         self._tested: tuple[Mapping[str, Array], Sequence[Tensor]] | None = None
         """Variables that no call updates, as they were found to be what their graph declares, and all others."""
@@ -159,9 +191,10 @@ class GraphExecutable:
             for name, array in values.items():
                 self._spare.exchange(self._state, name, array)
 
-    def take_arrays(self, adopt: Adopt) -> None:
-        """Let calls be given arrays of a device, too."""
-        self._inputs = replace(self._inputs, adopt=adopt)
+    def take_arrays(self, device: DeviceSide) -> None:
+        """Let calls be given arrays of a device, too, and give such."""
+        self._device = device
+        self._inputs = replace(self._inputs, adopt=device.adopt)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -199,22 +232,30 @@ class GraphExecutable:
         """Run once, inputs in order or by name; what is not given is drawn where that is wanted, else missing."""
         return self.run(name_inputs(self.inputs, arrays, inputs) if arrays else inputs)
 
-    def run(
-        self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, object] | None = None
-    ) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, npt.ArrayLike], out: Out | None = None) -> dict[str, Array]:
         """Run once; outputs for which `out` has an array are written there, the others are new arrays.
 
         Arrays of other libraries are taken by DLPack or `__array_interface__`: results are then views of their memory.
-        Calls from several threads run one after the other.
+        On a GPU arrays of the device are taken, too, and with `out="device"` all outputs stay there, each a
+        `DeviceArray` with memory of its own. Calls from several threads run one after the other.
         """
         with self._busy:
+            self._land()
             if self._last is not None and out is None and self.progress is no_progress:
                 check_maps(self._maps)
                 found = self._last.run(inputs, self._state)
                 if found is not None:
                     self.findings, self.drawn = [], self._last.drawn
                     return found
-            return self._run(inputs, {} if out is None else verify_out(self.outputs, out))
+            return self._run(inputs, {} if out is None else out)
+
+    def map(self, batches: Iterable[Batch], out: str | None = None) -> Iterator[dict[str, Array]]:
+        """The outputs for each of some batches, in their order: the numbers of one `run` after the other.
+
+        On a GPU the next batch is asked for, and copied there, while one runs, and outputs come home while the next one
+        runs, which begins before they are handed out unless it changes states. With `out="device"` they stay there.
+        """
+        return map_batches(self, batches, out, self._device, not self._updated)
 
     def feed_back(self, output: str, following: str, count: int) -> Array | None:
         """The likeliest number of an output of the last call, and of calls like it that are given the one before.
@@ -226,6 +267,7 @@ class GraphExecutable:
     def profile(self, inputs: Mapping[str, npt.ArrayLike]) -> list[LaunchTime]:
         """Run once, and tell the seconds of each launch, and of each operation that launches nothing."""
         with self._busy:
+            self._land()
             before, self.progress = self.progress, LaunchProfile()
             try:
                 self._run(inputs, {})
@@ -233,7 +275,49 @@ class GraphExecutable:
             finally:
                 self.progress = before
 
-    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+    # --- runs that are ahead of who looks at them --------------------------------------------------------------
+
+    def ship(self, batch: Batch) -> Shipment | None:
+        """Begin to copy all inputs to the device; None where some of them cannot be, or the host computes."""
+        device = self._device
+        if device is None or not self._is_whole or any(map(device.has, batch.values())):
+            return None
+        arrays = self._inputs.fit_all(batch)
+        return None if arrays is None else device.ship(arrays)
+
+    def begin_run(self, batch: Batch, shipment: Shipment | None, out: Out) -> Flight:
+        """Begin a run, behind the one that began before; what goes wrong is raised in its turn."""
+        with self._busy:
+            self._land()
+            self._flight = flight = Flight(shipment)
+            with flight.later:
+                if shipment is not None:
+                    shipment.enter()
+                given = batch if shipment is None else cast(Batch, shipment.arrays)
+                flight.end = self._begin(given, out, is_ahead=clock_of(self.progress) is None)
+            return flight
+
+    def end_run(self, flight: Flight) -> None:
+        """Wait for a run that has begun, where nobody has waited for it yet."""
+        with self._busy:
+            if flight is self._flight:
+                self._land()
+
+    def _land(self) -> None:
+        """Wait for a run that has begun; who began it is told its outputs later."""
+        flight, self._flight = self._flight, None
+        if flight is not None and flight.end is not None:
+            end, flight.end = flight.end, None
+            with flight.later:
+                flight.outputs = end()
+            flight.findings, flight.drawn = self.findings, self.drawn
+
+    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Out) -> dict[str, Array]:
+        return self._begin(inputs, out)()
+
+    def _begin(self, inputs: Mapping[str, npt.ArrayLike], out: Out, is_ahead: bool = False) -> EndRun:
+        """Begin a run, as far as a device does it by itself where it is to be ahead: what ends it."""
+        targets = place_outputs(self.outputs, out, self._device)
         extents, graph = Extents(), self.model.graph
         check_maps(self._maps)
         self.findings = [*self.model.findings, *self.find_random()]
@@ -246,14 +330,30 @@ class GraphExecutable:
             self._checked = dict(extents)
         self._last = None
         self._filling.wait()
-        found = self._run_whole(taken, out) or self._run_nodes(taken, extents)
-        outputs = {name: deliver(name, array, out.get(name)) for name, array in found.outputs.items()}
-        # All updates at once, from what the run computed.
-        states = dict(found.states)
-        del found
-        for name in list(states):
-            self._spare.replace(self._state, name, states.pop(name))
-        return outputs
+        told, whole = (self.findings, self.drawn), self._find_whole(taken, targets)
+        self._is_whole = whole is not None
+        begun = [] if whole is None else [(whole, whole.begin() if is_ahead else None)]
+        del whole  # nobody must hold states when they get their next values
+
+        def end() -> dict[str, Array]:
+            self.findings, self.drawn = told
+            found = self._end_whole(*begun.pop(), targets) if begun else None
+            found = found or self._run_nodes(taken, extents)
+            outputs = self._deliver(found.outputs, targets)
+            # All updates at once, from what the run computed.
+            states = dict(found.states)
+            del found
+            for name in list(states):
+                self._spare.replace(self._state, name, states.pop(name))
+            return outputs
+
+        return end
+
+    def _deliver(self, found: Mapping[str, Array], targets: OutputTargets) -> dict[str, Array]:
+        """The outputs where they are wanted."""
+        dtype = self._context.storage.dtype
+        types = {item.name: dtype(item.element) for item in list_parts(self.model.graph.outputs)}
+        return {name: targets.deliver(name, array, types[name]) for name, array in found.items()}
 
     def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
         """Run node by node, or segment by segment."""
@@ -268,8 +368,8 @@ class GraphExecutable:
         states = {item.variable.name: np.array(run.array(item.value)) for item in graph.updates}
         return RunResult(outputs, states)
 
-    def _run_whole(self, taken: Mapping[str, TensorValue], out: Mapping[str, Array]) -> RunResult | None:
-        """Run a graph that is one segment; None where it is not, or where the formulas must say what is wrong."""
+    def _find_whole(self, taken: Mapping[str, TensorValue], targets: OutputTargets) -> _WholeRun | None:
+        """The run of a graph that is one segment; None where it is not."""
         graph = self.model.graph
         steps = self._context.runner.cut(graph.nodes, self._needed)
         if len(steps) != 1 or not isinstance(steps[0], Segment) or self._context.quantized:
@@ -284,23 +384,30 @@ class GraphExecutable:
                 self._spare.replace(self._state, tensor.name, self._own_copy(tensor, segment.machine))
         given = {name: item for name, item in taken.items() if isinstance(item, np.ndarray)}
         given |= self._variables()
-        wanted = {name: out[name] for name in out if segment.can_write(name, out[name], given.values())}
-        for item in graph.updates:
-            if item.variable.name in in_place:
-                continue
+        updates = [item for item in graph.updates if item.variable.name not in in_place]
+        wanted = targets.take(segment, [*given.values()], {item.value.name for item in updates})
+        for item in updates:
             spare = None if item.value.name in self.outputs else self._spare.take(item.variable.name)
             if spare is not None:
                 wanted[item.value.name] = spare
+        return _WholeRun(segment, given, wanted, in_place)
+
+    def _end_whole(
+        self, whole: _WholeRun, end: EndSegment | None, targets: OutputTargets
+    ) -> RunResult | None:
+        """Run a graph that is one segment, or wait for it; None where the formulas must say what is wrong."""
         found: dict[str, Array] | None = None
         times: list[LaunchTime] | None = None if clock_of(self.progress) is None else []
-        for _ in self.progress((segment,), 1):
-            found = segment.run(given, wanted, times)
+        for _ in self.progress((whole.segment,), 1):
+            found = whole.run(times) if end is None else end()
             tell_times(self.progress, times)
+        if times is not None and self._device is not None:
+            self.findings = [*self.findings, *self._device.findings()]
         if found is None:
             return None
-        if not (self.findings or self.drawn.inputs or graph.updates or out):
-            self._remember(segment, given)
-        return self._split(found, in_place)
+        if not (self.findings or self.drawn.inputs or self.model.graph.updates or targets.given):
+            self._remember(whole.segment, whole.given)
+        return self._split(found, whole.in_place, targets)
 
     def _own_copy(self, tensor: Tensor, machine: ListMachine) -> Array:
         """A variable, as it is now, in memory that launches may write."""
@@ -318,9 +425,14 @@ class GraphExecutable:
         types = {part.name: (given[part.name].dtype, given[part.name].shape) for part in parts}
         self._last = RepeatedCall(segment, types, tested[0], self.outputs, self.drawn)
 
-    def _split(self, found: Mapping[str, Array], in_place: Collection[str]) -> RunResult:
+    def _split(
+        self, found: Mapping[str, Array], in_place: Collection[str], targets: OutputTargets
+    ) -> RunResult:
         """What a segment gave, as outputs and states that share no memory."""
-        outputs = {name: arrays.to_exchange(found[name]) for name in self.outputs}
+        outputs = {
+            name: found[name] if name in targets.lent else arrays.to_exchange(found[name])
+            for name in self.outputs
+        }
         states, given = {}, set(self.outputs)
         for item in self.model.graph.updates:
             name = item.value.name

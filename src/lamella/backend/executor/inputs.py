@@ -105,6 +105,20 @@ class GraphInputs:
                     found[part.name] = self._draw(part, extents, picks)
         return found
 
+    def fit_all(self, given: Mapping[str, npt.ArrayLike]) -> dict[str, Array] | None:
+        """All inputs that are given, in their stored types; None where one is not right or no tensor of bytes."""
+        parts = {part.name: part for part in list_parts(self.graph.inputs)}
+        found = {}
+        for name, value in given.items():
+            part = parts.get(name)
+            if not isinstance(part, Tensor) or part.element.bits < 8:
+                return None
+            try:
+                found[name] = self._fit(part, value)
+            except (Fault, Found, LamellaError):  # the run tells what is wrong with it
+                return None
+        return found
+
     def _unknown(self, name: str) -> Diagnostic:
         parts = list_parts(self.graph.inputs)
         names = ", ".join(part.name for part in parts) or "none"

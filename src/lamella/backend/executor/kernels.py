@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.batches import EndRun
 from lamella.backend.executor.extents import Extents
-from lamella.backend.executor.results import RunResult
+from lamella.backend.executor.results import Out, RunResult
 from lamella.backend.executor.segments import FeedingList, ListMachine, OnceResults, Segment
 from lamella.backend.executor.specialised import Launch, Specialised, SpecialisedRunner
 from lamella.backend.executor.stored import StoredExtents, StoredExtentsRunner
@@ -101,14 +102,19 @@ class KernelExecutable(GraphExecutable):
         if isinstance(self._context.runner, KernelRunner):
             self._context.runner.find_stored = find_stored
 
-    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+    def _begin(self, inputs: Mapping[str, npt.ArrayLike], out: Out, is_ahead: bool = False) -> EndRun:
         runner = self._context.runner
         if isinstance(runner, KernelRunner):
             runner.is_watched = clock_of(self.progress) is not None
-        found = super()._run(inputs, out)
-        if isinstance(runner, KernelRunner):
-            self.findings += runner.findings
-        return found
+        end = super()._begin(inputs, out, is_ahead)
+
+        def finish() -> dict[str, Array]:
+            found = end()
+            if isinstance(runner, KernelRunner):
+                self.findings = [*self.findings, *runner.findings]
+            return found
+
+        return finish
 
     def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
         if isinstance(self._context.runner, KernelRunner):
@@ -118,6 +124,7 @@ class KernelExecutable(GraphExecutable):
     def feed_back(self, output: str, following: str, count: int) -> Array | None:
         """What a device chooses by itself, call after call; None where the last call was no one list of such."""
         with self._busy:
+            self._land()
             graph = self.model.graph
             steps = self._context.runner.cut(graph.nodes, self._needed)
             segment = steps[0] if len(steps) == 1 else None

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from itertools import combinations
-from typing import cast
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
-from lamella.base.arrays import Array
+from lamella.backend.executor.segments import Segment
+from lamella.base.arrays import Array, DType
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.optional import Foreign
 from lamella.base.records import dataclass
@@ -30,26 +32,159 @@ class RunResult:
     states: Mapping[str, Array]
 
 
-# --- arrays of the caller ------------------------------------------------------------------------------------
+# --- where outputs go ----------------------------------------------------------------------------------------
+
+DEVICE, PASSING = "device", "device, passing"
+"""Says that all outputs stay on the device, or those that launches make: who asks for that brings them home."""
+Out: TypeAlias = Mapping[str, object] | str
+"""The arrays of a caller for outputs, by name; or `DEVICE`."""
 
 
-def verify_out(names: Sequence[str], out: Mapping[str, object]) -> dict[str, Array]:
-    """The arrays that a caller gives for outputs, once it is certain that they can be written."""
-    found: dict[str, Array] = {}
+class Shipment(Protocol):
+    """Inputs that are on their way to a device."""
+
+    @property
+    def arrays(self) -> Mapping[str, object]:
+        """The arrays of the device by name."""
+
+    def enter(self) -> None:
+        """Let launches from now on wait until they are there."""
+
+    def close(self) -> None:
+        """Give back their memory: nobody reads it any more."""
+
+
+@runtime_checkable
+class Sending(Protocol):
+    """Outputs that are on their way home."""
+
+    def outputs(self) -> dict[str, Array]:
+        """All outputs, when they are there."""
+
+
+class DeviceSide(Protocol):
+    """What knows the arrays of a device; an array of the host stands for each that launches read or write."""
+
+    def adopt(self, given: object, dtype: DType) -> Array | None:
+        """An array of the device as one of the host, which launches know by itself.
+
+        Of the given type it need not be read here. None for what is no array of a device.
+        """
+
+    def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
+        """What stands for an array of the device that an output is written to, and where that lies.
+
+        None for what is no array of a device.
+        """
+
+    def reserve(self, shape: Sequence[int], dtype: DType) -> Array:
+        """What stands for new memory of the device."""
+
+    def hand_over(self, array: Array) -> Array:
+        """The array of the device that one stands for, as outsiders take it; it has what launches or the host wrote."""
+
+    def forget(self, array: Array) -> None:
+        """Note that the host has written an array."""
+
+    def findings(self) -> list[Diagnostic]:
+        """What there is to say of a run whose launches were timed."""
+
+    def has(self, given: object) -> bool:
+        """Whether somebody gives an array of the device."""
+
+    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
+        """Begin to copy arrays to the device, beside what runs there."""
+
+    def send(self, found: Mapping[str, Array]) -> Sending:
+        """Begin to copy outputs home that are on the device, beside what runs there from now on."""
+
+    def release_spare(self) -> None:
+        """Give back memory through which arrays were copied."""
+
+
+@dataclass(slots=True)
+class OutputTargets:
+    """Where the outputs of a call go: to arrays of the caller, to memory of the device, or to new arrays."""
+
+    given: dict[str, Array]
+    """The arrays of the caller, by the names of outputs; for one of a device what stands for it."""
+    lent: set[str]
+    """The outputs that go to a device."""
+    device: DeviceSide | None
+    stays: bool = False
+    """Whether outputs stay on the device that launches make there."""
+    brings: bool = False
+    """Whether those go there that the host makes."""
+
+    def take(self, segment: Segment, given: Sequence[Array], read: Collection[str]) -> dict[str, Array]:
+        """The arrays that the launches of a segment write themselves, which is given some.
+
+        What the host reads of a call comes to the host. InputError where an array of the device does not fit.
+        """
+        for name, (shape, dtype) in segment.outputs.items():
+            if name in self.lent:
+                _require_fit(name, (shape, dtype), self.given[name])
+            elif self.stays and self.device is not None and name not in read and segment.parts == 1:
+                self.given[name] = self.device.reserve(shape, dtype)
+                self.lent.add(name)
+        aside = self.lent if segment.parts > 1 else self.lent.intersection(read)
+        return {
+            name: array
+            for name, array in self.given.items()
+            if name not in aside and segment.can_write(name, array, given)
+        }
+
+    def deliver(self, name: str, array: Array, dtype: DType) -> Array:
+        """An output in the array that its caller gave, where there is one; on a device it has this type."""
+        out = self.given.get(name)
+        if self.stays and not self.brings and out is not array:
+            return array
+        if self.brings and out is None and self.device is not None:
+            out = self.given[name] = self.device.reserve(array.shape, dtype)
+            self.lent.add(name)
+        if self.device is None or name not in self.lent:
+            return _deliver(name, array, out)
+        if out is not None and out is not array:
+            _require_fit(name, (array.shape, dtype), out)
+            np.copyto(out, array, casting="unsafe")  # to the type that it had before it came to outsiders
+            self.device.forget(out)
+        return self.device.hand_over(array if out is None else out)
+
+
+def place_outputs(names: Sequence[str], out: Out, device: DeviceSide | None = None) -> OutputTargets:
+    """Where the outputs of these names go, once it is certain that what a caller gives can be written."""
+    if isinstance(out, str):
+        if out not in (DEVICE, PASSING):
+            hint = f"arrays by the names of outputs, or '{DEVICE}'"
+            raise InputError(f"'{out[:80]}' is no place for outputs", hint=hint)
+        if device is None:
+            raise InputError("outputs cannot stay on a device: this backend has none", hint="--backend cuda")
+        return OutputTargets({}, set(), device, stays=True, brings=out == DEVICE)
+    found, places, lent = {}, {}, set()
     for name, given in out.items():
         if name not in names:
             raise InputError(
                 f"there is no output '{name[:80]}'", hint=list_known(name, names, "outputs are:")
             )
-        array = _memory_of(given)
-        if array is None or not array.flags.writeable:
-            hint = "an array of NumPy, or what shows its memory by DLPack or __array_interface__"
-            raise InputError(f"what is given for output '{name}' is no array that can be written", hint=hint)
-        found[name] = array
-    for (name, one), (other, two) in combinations(found.items(), 2):
+        there = None if device is None else device.lend(name, given)
+        if there is not None:
+            found[name], places[name] = there
+            lent.add(name)
+        else:
+            found[name] = places[name] = _writable(name, given)
+    for (name, one), (other, two) in combinations(places.items(), 2):
         if np.may_share_memory(one, two):
             raise InputError(f"the arrays for outputs '{name}' and '{other}' share memory")
-    return found
+    return OutputTargets(found, lent, device)
+
+
+def _writable(name: str, given: object) -> Array:
+    """The memory of an array of the host, which can be written."""
+    array = _memory_of(given)
+    if array is None or not array.flags.writeable:
+        hint = "an array of NumPy, or what shows its memory by DLPack or __array_interface__"
+        raise InputError(f"what is given for output '{name}' is no array that can be written", hint=hint)
+    return array
 
 
 def _memory_of(given: object) -> Array | None:
@@ -67,15 +202,19 @@ def _memory_of(given: object) -> Array | None:
     return None
 
 
-def deliver(name: str, array: Array, out: Array | None) -> Array:
-    """An output in the array that its caller gave, where there is one."""
+def _deliver(name: str, array: Array, out: Array | None) -> Array:
     if out is None or out is array:
         return array
-    if out.shape != array.shape or out.dtype != array.dtype:
-        wanted = f"{array.dtype}{list(array.shape)}"
-        raise InputError(f"output '{name}' is {wanted}, its array {out.dtype}{list(out.shape)}")
+    _require_fit(name, (array.shape, array.dtype), out)
     np.copyto(out, array)
     return out
+
+
+def _require_fit(name: str, wanted: tuple[Sequence[int], DType], out: Array) -> None:
+    shape, dtype = wanted
+    if out.shape != tuple(shape) or out.dtype != dtype:
+        found = f"{out.dtype}{list(out.shape)}"
+        raise InputError(f"output '{name}' is {dtype}{list(shape)}, its array {found}")
 
 
 # --- states --------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ segment in which a kernel finds a step without value, or a test that fails: the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from math import prod
 from operator import is_
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -53,6 +54,14 @@ class RunnableList(Protocol):
 
 
 @runtime_checkable
+class AheadList(Protocol):
+    """A launch list whose launches run while the host does something else."""
+
+    def begin(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], bool]:
+        """Launch what needs nobody to look at it; what waits for all launches and says whether they were sound."""
+
+
+@runtime_checkable
 class FeedingList(Protocol):
     """A launch list that can be run on what it gave itself."""
 
@@ -88,6 +97,8 @@ class ListMachine(Protocol):
 
 
 TensorShape: TypeAlias = tuple[tuple[int, ...], DType]
+EndSegment: TypeAlias = Callable[[], dict[str, Array] | None]
+"""Waits for a segment that has begun, and gives its outputs; None where a step had no value."""
 BYTE = np.dtype(np.uint8)
 
 
@@ -203,13 +214,34 @@ class Segment:
         """The outputs for some inputs, in the arrays that are wanted or in new ones; None where a step had no value."""
         if not self._bind_weights(given):
             return None
+        found = self._results(wanted)
+        return self._settled(self._run_parts(given, found, times), given, found)
+
+    def begin(self, given: Mapping[str, Array], wanted: Mapping[str, Array] | None = None) -> EndSegment:
+        """Begin what `run` does, as far as nobody has to wait: what ends it."""
+        if self.parts > 1 or not isinstance(self.each, AheadList):
+            return partial(self.run, given, wanted)
+        if not self._bind_weights(given):
+            return lambda: None
+        found = self._results(wanted)
+        end = self.each.begin(given, found)
+        return lambda: self._settled(end(), given, found)
+
+    def _results(self, wanted: Mapping[str, Array] | None) -> dict[str, Array]:
+        """The arrays that launches write."""
         if self.states and not self._saved:
             self._saved = {name: self.machine.empty(*self.outputs[name]) for _, name in self.states.values()}
         found = {**self._saved, **(wanted or {})}
         for name, (shape, dtype) in self.outputs.items():
             if name not in found:
                 found[name] = self.machine.empty(shape, dtype)
-        if self._run_parts(given, found, times):
+        return found
+
+    def _settled(
+        self, is_sound: bool, given: Mapping[str, Array], found: dict[str, Array]
+    ) -> dict[str, Array] | None:
+        """What launches wrote; None where one found something wrong, and states are what they were."""
+        if is_sound:
             return found
         if self.restore is not None:
             self.restore.run({**given, **self._saved}, {})

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lamella.backend.executor import GraphExecutable
+from lamella.backend.executor.batches import EndRun
 from lamella.backend.executor.extents import Extents
-from lamella.backend.executor.results import RunResult
+from lamella.backend.executor.results import Out, RunResult
 from lamella.backend.executor.run import OperatorRunner
 from lamella.backend.executor.segments import OnceResults, Segment
 from lamella.backend.formula.storage import Storage, TensorValue
@@ -58,14 +59,19 @@ class StoredExecutable(GraphExecutable):
         """The segment that the whole graph is."""
         return self._segment
 
-    def _run(self, inputs: Mapping[str, npt.ArrayLike], out: Mapping[str, Array]) -> dict[str, Array]:
+    def _begin(self, inputs: Mapping[str, npt.ArrayLike], out: Out, is_ahead: bool = False) -> EndRun:
         if self._whole is None and (self._in_parts or not isinstance(self.progress, StepClock)):
-            return super()._run(inputs, out)
+            return super()._begin(inputs, out, is_ahead)
         whole = self._take_whole()
         whole.progress, whole.draws = self.progress, self.draws
-        found = whole._run(inputs, out)
-        self.findings, self.drawn = whole.findings, whole.drawn
-        return found
+        end = whole._begin(inputs, out, is_ahead)
+
+        def finish() -> dict[str, Array]:
+            found = end()
+            self.findings, self.drawn = whole.findings, whole.drawn
+            return found
+
+        return finish
 
     def _run_nodes(self, taken: Mapping[str, TensorValue], extents: Extents) -> RunResult:
         self._settle()  # inputs that lie on a device, which that one does not know

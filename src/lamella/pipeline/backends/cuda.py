@@ -68,7 +68,7 @@ def compile(model: languages.Model, backend: str, options: Options) -> Executabl
             limits=options.limits,
         )
         executable.draws = options.draws
-        executable.take_arrays(room.copies.adopt)
+        executable.take_arrays(room.copies)
         return executable
     compiled = late_compiler().compile_open(model, NAME, options)
     segment = compiled.only_segment()

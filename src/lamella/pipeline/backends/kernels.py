@@ -146,7 +146,7 @@ def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> 
     memory = SharedMemory()
     found = _executable(model.model, lambda extents: _specialised(model, backend, options, memory), options)
     if backend == CUDA:
-        found.take_arrays(memory.device.copies.adopt)
+        found.take_arrays(memory.device.copies)
     return found
 
 
@@ -194,7 +194,8 @@ def _compile_on_device(model: Model, options: Options) -> KernelExecutable:
         return replace(found, replaces=whole.graph.nodes, keep=keep)
 
     executable = _executable(whole, specialise, options)
-    executable.take_arrays(memory.device.copies.adopt)
+    memory.device.copies.marks.regions = model.regions
+    executable.take_arrays(memory.device.copies)
     if stored is not None:
         executable.keep_extents(stored.find)
     return executable
