@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 import lamella
+from bench.measuring import note_figure
 from lamella.backend import cuda
 from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.driver import Event, LaunchGraph, device, own_stream
@@ -171,6 +172,7 @@ def lamella_dtype(name: str) -> Any:
 
 def tell(what: str, ours: float, theirs: float, unit: str, error: float) -> None:
     """One line of the table."""
+    note_figure(what, ours / theirs)
     print(
         f"{what:34} {ours:9.1f} {theirs:9.1f} {unit:8} {ours / theirs:6.2f}   error {error:.1e}", flush=True
     )
@@ -211,6 +213,7 @@ def bench_rows(torch: Any, rows: int = 16384, columns: int = 4096) -> None:
         ours, theirs = in_turn(torch, bound.launch, partial(peer, torch, *given), 20)
         moved = (len(given) + 1) * size
         tell(f"{name} {rows} x {columns}", moved / ours, moved / theirs, "TB/s", error)
+        note_figure(f"{name}, of a copy", moved / ours / copy)
         print(f"{'':34} {moved / ours / copy:9.2f} of a copy")
 
 
@@ -251,6 +254,15 @@ ATTENTIONS = (
     (8, 12, 12, 512, 64, False),
 )
 """Batch, heads, heads of keys, tokens, elements of a vector, and whether later tokens are hidden."""
+PUBLISHED = {
+    (2048, 128, True): 521,
+    (4096, 128, True): 579,
+    (8192, 128, True): 602,
+    (4096, 128, False): 638,
+    (1024, 64, True): 265,
+    (512, 64, False): 333,
+}
+"""TFLOP/s of FlashAttention-3 on an H100 for tokens, elements and mask: arXiv 2407.08608, read from its charts."""
 
 
 def bench_attention(torch: Any, case: tuple[int, int, int, int, int, bool]) -> None:
@@ -287,6 +299,7 @@ def bench_attention(torch: Any, case: tuple[int, int, int, int, int, bool]) -> N
     error = distance(torch, found["y"], want)
     ours, theirs = in_turn(torch, made, partial(peer, q, k, v), max(1, int(1 / flops)))
     tell(f"attention {name}", flops / ours, flops / theirs, "TFLOP/s", error)
+    note_figure(f"attention {name}, of what is published", flops / ours / PUBLISHED[tokens, depth, causal])
     gradients = torch.autograd.grad(want, given, g, retain_graph=True)
     made, found = bound_graph(back, arrays)
     error = max(

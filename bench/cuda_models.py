@@ -21,6 +21,7 @@ import numpy as np
 
 import lamella
 from bench.cuda import time_ours, time_torch
+from bench.measuring import note_figure
 from lamella.backend import cuda
 from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cuda.lists import CudaList
@@ -50,6 +51,8 @@ def bench(name: str, batch: int, chosen: argparse.Namespace, torch: Any) -> None
     ours = _device_seconds(run)
     with torch.no_grad():
         want, short, peers = _torch(torch, module, given, chosen.compiled)
+    for peer, each in peers.items():
+        note_figure(f"{name} b{batch}, {peer}", each / ours)
     told = ", ".join(f"{peer} {each * 1e3:.3f} ms, ratio {ours / each:.2f}" for peer, each in peers.items())
     print(
         f"{name:14} b{batch} {chosen.precision}: device {ours * 1e3:.3f} ms, call {whole * 1e3:.3f} ms, {told}; "

@@ -26,6 +26,7 @@ import numpy as np
 
 import lamella
 from bench.cuda_models import tell_kernels
+from bench.measuring import note_figure
 from lamella.backend import cuda
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.tuning import tuning_of
@@ -40,6 +41,8 @@ TINY = {
     "max_seq": 256, "tie": True,
 }  # fmt: skip
 RATE = 1e-3
+FIRST_S = 20.0
+"""Seconds that the first loss may take."""
 
 
 def shape_of(layers: int) -> dict[str, Any]:
@@ -101,6 +104,8 @@ def measure(chosen: argparse.Namespace) -> float:
         losses.append(made.step(batch, chosen.rate).loss)
         seconds.append(time.perf_counter() - start)
     found = statistics.median(seconds)
+    note_figure(f"first loss {chosen.recipe}, of {FIRST_S:.0f} s", FIRST_S / (first - begin))
+    note_figure(f"tokens/s {chosen.recipe}", chosen.batch * chosen.sequence / found)
     print(
         f"ours: the first loss {first - begin:.1f} s after the model's file ({ready - begin:.1f} s until the step is "
         f"made, {first - ready:.1f} s in it), then {found * 1e3:.1f} ms; losses "
@@ -174,15 +179,22 @@ def compare_losses(config: Any, chosen: argparse.Namespace, backend: str = "cuda
     for name, losses in (("ours", ours), ("torch, bf16", theirs[0]), ("torch, f32", theirs[1])):
         print(f"{name:12}", " ".join(f"{losses[step]:8.4f}" for step in (*shown, chosen.losses - 1)))
     halves, wide = theirs
+    note_figure(
+        "losses, what bf16 costs torch", max(map(_apart, halves, wide)) / max(map(_apart, ours, halves))
+    )
     for name, one, other in (
         ("ours and torch", ours, halves),
         ("ours and f32", ours, wide),
         ("torch and f32", halves, wide),
     ):
-        far = [abs(left - right) / right for left, right in zip(one, other, strict=True)]
+        far = list(map(_apart, one, other))
         print(
             f"{name:14} differ by {max(far):.1e} at most, {statistics.mean(far):.1e} in the mean", flush=True
         )
+
+
+def _apart(one: float, other: float) -> float:
+    return abs(one - other) / other
 
 
 def draw_text(vocabulary: int, batch: int, sequence: int, seed: int) -> dict[str, Any]:
@@ -266,6 +278,7 @@ def main() -> None:
     if not chosen.alone:
         theirs = measure_torch(chosen, import_module("torch"))
         tokens = chosen.batch * chosen.sequence
+        note_figure(f"step {chosen.recipe}, {'torch.compile' if chosen.compiled else 'torch'}", theirs / ours)
         print(f"{tokens / ours:.0f} tokens/s, torch {tokens / theirs:.0f}: ratio {theirs / ours:.2f}")
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.exports import FOLDER, material_of
+from bench.measuring import note_figure
 from lamella.graph.data.safetensors import write_safetensors
 
 GIGABYTE = "gigabyte"
@@ -130,6 +131,8 @@ def told(name: str, way: str, facts: Mapping[str, list[list[float]] | float], ta
     whole = [one + other - again for one, other, again in zip(made, first, run, strict=True)]
     seconds = "".join(f"{item:>8.2f}" for item in (*whole, made[1], first[1], run[1]))
     aim = f"   target {target:.1f} s" if target else ""
+    if target:
+        note_figure(f"{name} {way}, of {target:.1f} s", target / whole[0])
     return f"{name:14} {way:12}{seconds}{peak / 1e6:>9.0f}{aside / 1e6:>7.0f}{aim}"
 
 
