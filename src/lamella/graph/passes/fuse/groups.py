@@ -116,7 +116,7 @@ class Grouping:
         So it is where it widens numbers, and where one number is left of all that it makes while its source is stored.
         """
         sources, (made, *others) = self.part.sources(number), self.part.made[number]
-        readers = self.part.readers.get(made.name, ())
+        readers = self.part.readers.get(made.name, [])
         alone = len(readers) == 1 and made.name not in self.part.visible and not others
         if not self.machine.joins_views or not alone or len(sources) != 1:
             return False
