@@ -105,8 +105,9 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
         with suppress(Unsupported):
             first, *others = find(group, place)
             return WrittenProduct(first.name, first.write(), others)
-    lanes = find_lane_product(group, place.tensors, place.real, place.fixed)
-    if place.target.has_threads:
+    threads = place.target.has_threads
+    lanes = find_lane_product(group, place.tensors, place.real, place.fixed, narrow=threads)
+    if threads:
         return WrittenProduct("lanes", write_lane_tiles(lanes, place.tensors, place.target), ())
     return WrittenProduct("lanes", write_lane_product(lanes, place.tensors), ())
 
