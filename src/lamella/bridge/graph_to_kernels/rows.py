@@ -108,7 +108,7 @@ def write_rows(
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     lanes, items = WARP, WARP
     if tiles is not None:
-        TileWriter(tiles, tensors, builder, real).write(arguments.views())
+        TileWriter(tiles, tensors, outputs, builder, real).write(arguments.views())
         items, groups = ITEMS, tiles.groups
     elif turned is not None:
         TransposeWriter(turned, tensors, builder, real).write(arguments.views())
