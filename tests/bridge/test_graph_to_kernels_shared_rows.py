@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lamella.backend import interpreter
+from lamella.backend.cpu.compile import emit
 from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import flatten
 from lamella.bridge.graph_to_kernels.inline import inline
 from lamella.bridge.graph_to_kernels.rows import RowInside, RowKernel, write_rows
 from lamella.graph.model import Model
 from lamella.kernels.sizes import default_sizes
+from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Program
+from tests.backend.cuda.test_cuda_text import assemble_on
 from tests.support.bridge.groups import whole_group
 from tests.support.bridge.operators.calls import Invocation, agree, build, by_reference, call
 
@@ -88,3 +92,9 @@ def test_nan_of_one_subgroup_reaches_the_largest() -> None:
     agree(found, expected)
     (numbers,) = found.values()
     assert np.argwhere(np.isnan(numbers))[:, -1].tolist() == [5, 46]
+
+
+@pytest.mark.parametrize("name", ["mean", "smallest", "softmax"])
+def test_the_assembler_of_nvidia_takes_it(name: str, tmp_path: Path) -> None:
+    _, _, kernel = shared_kernel(CASES[name])
+    assemble_on("sm_90a", emit(Program((kernel.function,)), find_target("sm_90a")).text, tmp_path)

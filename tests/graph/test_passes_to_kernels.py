@@ -79,6 +79,24 @@ def test_scales_of_codes_stand_behind_their_product() -> None:
     same(run(before, {"n": 3}), run(after, {"n": 3}), exact=False)
 
 
+def test_codes_wait_where_scaled_numbers_did() -> None:
+    """What is computed again on the way back waits for a gradient: the codes do, and nothing waits for numbers."""
+    lines = (
+        "p = llm.quantize<f8e4m3>(x); a = llm.dequantize<real>(p); c = math.mul(a, s);"
+        " q = llm.quantize<f8e5m2>(z); b = llm.dequantize<real>(q); d = math.mul(t, b);"
+        " e = misc.after(c, d); f = misc.after(d, x); y = linalg.matmul{transB=true}(e, f);"
+    )
+    inputs = "x: real[n|8, 4]; z: real[5, 4]; s: real[1, 1]; t: real[1, 1];"
+    before = small(inputs, lines, "y: real[~, ~]")
+    after = hoist_scales(before)
+    text = body_of(after)
+    assert any("misc.after(p, q)" in line for line in text)
+    assert any("misc.after(q, x)" in line for line in text)
+    assert sum("math.mul" in line for line in text) == 2
+    assert not verify(after.graph, after.library)
+    same(run(before, {"n": 3}), run(after, {"n": 3}), exact=False)
+
+
 # --- fold_batch_norm ------------------------------------------------------------------------------------------
 
 FOLDED = {

@@ -291,7 +291,7 @@ def _order_along(
         counted = [steps.get(name, 0) for name, _ in form.terms] if form is not None else [0]
         if size > 1 and 0 in (counted or [0]):
             return None
-        found.append(max(counted, default=0))
+        found.append(min(counted, default=0))  # of dimensions that were joined the closest one decides
     return _sorted_order(shape, found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count as count_up
 from math import prod
@@ -28,6 +28,8 @@ SHARED_STEPS, THREAD_SHARED_STEPS = 1 << 17, 1 << 13
 MOST_PARTS, MOST_THREAD_PARTS = 64, 1 << 11
 THREAD_STEPS = 1 << 12
 """Steps of a part for one subgroup of a GPU."""
+WIDE_PART, FEW_PARTS = 128, 512
+"""Neighbours that threads read at once, and parts that keep a GPU busy."""
 COLUMN_STEPS = 32
 """Steps of a sum that a thread of a GPU takes one after the other, where there are few threads otherwise."""
 MOST_COLUMNS = 1 << 17
@@ -89,7 +91,14 @@ def _shared(stage: Contraction, stages: Stages, has_threads: bool) -> tuple[Loop
     if not cuts:
         return None
     # The first loop will do for a few threads.
-    return max(cuts, key=lambda item: item[1]) if has_threads else cuts[0]
+    return max(cuts, key=lambda item: _worth(stage, *item)) if has_threads else cuts[0]
+
+
+def _worth(stage: Contraction, loop: Loop, count: int) -> tuple[int, bool, int]:
+    """How good a cut is for a GPU: parts for all of it, of neighbours that its threads read at once, many of them."""
+    closest = {name for item in elements_of(stage) for name in _names_of(item.indices[-1:])}
+    length = loop.extent // count if isinstance(loop.extent, int) else 0
+    return min(count, FEW_PARTS), loop.index not in closest or length >= WIDE_PART, count
 
 
 def _shared_columns(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
@@ -101,7 +110,7 @@ def _shared_columns(stage: Contraction, stages: Stages) -> tuple[Loop, int] | No
     steps = prod(extents.values()) // max(kept, 1)
     plain = stage.sign not in ASSIGNMENTS and len(stage.targets) == 1 and len(extents) == len(stage.loops)
     large = [item for item in elements_of(stage) if item.indices and _loops_of(item) & names]
-    closest = {name for item in large for name in _names_of(item.indices[-1])}
+    closest = {name for item in large for name in _names_of(item.indices[-1:])}
     if (
         not plain
         or not large
@@ -136,8 +145,8 @@ def _shared_counts(stage: Contraction, stages: Stages) -> tuple[Loop, int] | Non
     return (longest, max(fitting)) if fitting else None
 
 
-def _names_of(index: object) -> set[str]:
-    return {item.name for item in reachable(index) if isinstance(item, Index)}
+def _names_of(indices: Sequence[object]) -> set[str]:
+    return {item.name for item in reachable(*indices) if isinstance(item, Index)}
 
 
 def _parted(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:

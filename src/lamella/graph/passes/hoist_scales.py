@@ -3,7 +3,7 @@
     (real(p) * s) · (real(q) * t) = (real(p) · real(q)) * (s * t)       p, q of 8 bits, s and t one number each
 
 What rounds is the sum of codes instead of that of numbers, so this is for a precision that is reduced: tensor cores
-multiply codes as they are. Elements may be moved between a scale and the product.
+multiply codes as they are. Elements may be moved between a scale and the product, or wait for something.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Argument, Node, Operation, Tensor
 from lamella.graph.passes.dce import dce
 from lamella.graph.passes.products import find_factors
-from lamella.graph.passes.sink_casts import CAST, CASTS
+from lamella.graph.passes.sink_casts import AFTER, CAST, CASTS
 from lamella.graph.rewrite import Replacement, RewriteWalk, rewrite
 from lamella.ops.library import Library
 
 CODES = (F8E4M3, F8E5M2)
 DECODE, MULTIPLY = "llm.dequantize", "math.mul"
-MOVING = ("layout.flatten", "layout.unflatten", "layout.transpose", "layout.reshape")
-"""Operators that move the elements of their input, and have no other."""
+MOVING = ("layout.flatten", "layout.unflatten", "layout.transpose", "layout.reshape", AFTER)
+"""Operators that give the elements of their first input, perhaps elsewhere or later."""
 
 
 def hoist_scales(model: Model) -> Model:
@@ -119,9 +119,16 @@ def _moved_codes(library: Library, item: _Scaled, walk: RewriteWalk, made: list[
     codes = item.codes
     for move in item.moves:
         name = walk.fresh(f"{codes.name}.moved")
-        moved = call(library, move.operator, (codes, *move.inputs[1:]), dict(move.attributes), [name])
+        others = [_awaited(other, walk) for other in move.inputs[1:]]
+        moved = call(library, move.operator, (codes, *others), dict(move.attributes), [name])
         codes = _result(moved, made)
     return _result(call(library, CAST, (codes,), {}, [walk.fresh(f"{codes.name}.real")], {"R": F32}), made)
+
+
+def _awaited(token: Argument, walk: RewriteWalk) -> Argument:
+    """What elements wait for: the codes of a scaled tensor are there before it is."""
+    scaled = _find_scaled(token, walk)
+    return token if scaled is None else scaled.codes
 
 
 def _result(operation: Operation, made: list[Operation]) -> Tensor:

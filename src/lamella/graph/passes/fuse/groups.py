@@ -111,13 +111,29 @@ class Grouping:
             self._join_views()
 
     def _waits(self, number: int) -> bool:
-        """Whether an operation widens numbers for one reader: behind what makes them it would write more bytes."""
+        """Whether an operation goes with its one reader: behind what makes its source it would write more bytes.
+
+        So it is where it widens numbers, and where one number is left of all that it makes while its source is stored.
+        """
         sources, (made, *others) = self.part.sources(number), self.part.made[number]
-        if not self.machine.joins_views or others or len(sources) != 1:
+        readers = self.part.readers.get(made.name, [])
+        alone = len(readers) == 1 and made.name not in self.part.visible and not others
+        if not self.machine.joins_views or not alone or len(sources) != 1:
             return False
-        widens = sources[0].element.is_float and sources[0].element.bits < made.element.bits
-        alone = len(self.part.readers.get(made.name, ())) == 1 and made.name not in self.part.visible
-        return widens and alone and self.part.facts[number].is_pointwise
+        if not self.part.facts[number].is_pointwise:
+            return False
+        source = sources[0]
+        widens = source.element.is_float and source.element.bits < made.element.bits
+        return widens or (self._leaves_one(readers[0]) and self._is_stored(source.name, number))
+
+    def _leaves_one(self, number: int) -> bool:
+        facts = self.part.facts[number]
+        return facts.kind is Kind.REDUCE and facts.size == 1
+
+    def _is_stored(self, name: str, reader: int) -> bool:
+        """Whether a tensor is stored whatever its maker and one of its readers become."""
+        maker = self.part.makers.get(name)
+        return maker is None or self.part.is_visible(name, {maker, reader}) or self._waits(maker)
 
     def _join_widened(self, number: int) -> None:
         """What was widened for an operation brings what made it, where one kernel can do all of it."""

@@ -324,8 +324,8 @@ class _Classifier:
         return len(names) == len(formulas) and all(map(_is_plain, targets)) and steps == self.size
 
     def _is_pointwise(self, formula: Contraction) -> bool:
-        """Whether every element of the output is assigned once."""
-        if formula.sign not in ASSIGNMENTS or formula.condition is not None:
+        """Whether every element of the output is assigned once, or a sum of one step, as gradients are."""
+        if formula.sign not in (*ASSIGNMENTS, "+=") or formula.condition is not None:
             return False
         if any(isinstance(item, Guard) for item in formula.targets[0].indices):
             return False
