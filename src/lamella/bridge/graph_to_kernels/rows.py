@@ -29,6 +29,7 @@ from lamella.bridge.graph_to_kernels.row_terms import RowTerms
 from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_transpose
+from lamella.bridge.graph_to_kernels.turned_tiles import ITEMS, WARP, TileWriter, plan_tiles
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Function, If, Parameter, Scalar, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
@@ -100,17 +101,23 @@ def write_rows(
     real = Scalar("f64" if wide else "f32")
     if not sizes:
         raise Unsupported("no subgroup has a size that row kernels can use")
-    turned = plan_transpose(kernel, tensors, arguments.spans) if VECTOR in sizes else None
-    plan = None if turned else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
+    tiles = plan_tiles(kernel, tensors) if inside.threads else None
+    by_matrices = VECTOR in sizes and not inside.threads
+    turned = plan_transpose(kernel, tensors, arguments.spans) if by_matrices else None
+    plan = None if tiles or turned else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
-    if turned is not None:
+    lanes, items = WARP, WARP
+    if tiles is not None:
+        TileWriter(tiles, tensors, builder, real).write(arguments.views())
+        items, groups = ITEMS, tiles.groups
+    elif turned is not None:
         TransposeWriter(turned, tensors, builder, real).write(arguments.views())
-        lanes, groups = VECTOR, turned.groups
+        lanes, items, groups = VECTOR, VECTOR, turned.groups
     elif plan is not None:
         _Rows(plan, tensors, outputs, builder, real).write(arguments)
-        lanes, groups = plan.lanes, plan.groups
+        lanes, items, groups = plan.lanes, plan.lanes, plan.groups
     attributes = Dictionary(
-        (DictionaryEntry("subgroup_size", lanes), DictionaryEntry("work_group_size", (lanes, 1)))
+        (DictionaryEntry("subgroup_size", lanes), DictionaryEntry("work_group_size", (items, 1)))
     )
     function = Function(name, arguments.parameters(), builder.region(), attributes)
     starts = tuple(reaches[item].start for item in named)

@@ -1,4 +1,4 @@
-"""Maps that read across the order in which they write: tiles of what is read are turned in registers.
+"""Maps of vectors that read across the order in which they write: tiles of what is read are turned in registers.
 
 Along the lanes of the output a transposed input lies far apart. So a tile is read along the input, a cache line in each
 row, as a cooperative matrix, which turns it; it is kept in local memory in the order of the output, and the map goes
@@ -199,7 +199,7 @@ class TransposeWriter:
             at[plan.along] = inner.arith("add", corner[plan.along], row)
             at[plan.across] = inner.arith("add", corner[plan.across], column)
             local = (row, column)
-            terms = _TileTerms(
+            terms = TileTerms(
                 self.real, views, plan.kernel.extents, [inner], forms=self._form, tiles=tiles, local=local
             )
             for name, value in at.items():
@@ -228,7 +228,7 @@ def form_value(builder: Builder, form: Form, values: Mapping[str, Value]) -> Val
 
 
 @dataclass(slots=True)
-class _TileTerms(RowTerms):
+class TileTerms(RowTerms):
     """Terms that find some elements in tiles."""
 
     tiles: Mapping[tuple[str, Form], Value] = field(default_factory=dict)
@@ -239,7 +239,7 @@ class _TileTerms(RowTerms):
         """The element, from its tile where it has one."""
         tile = self.tiles.get((element.tensor, self.forms(element)))
         if tile is None:
-            return super(_TileTerms, self).load(element)
+            return super(TileTerms, self).load(element)
         held = self.held(element)
         found = self.here.load(tile, self.local, Scalar(stored_type(held.element)))
         return self.widen(found, held.element, self.kind(element))
