@@ -195,11 +195,16 @@ class LaneWriter:
     span: tuple[Value, Value] | None = None
     """The first row and the one behind the last, where those of a work-group are not meant."""
 
+    @property
+    def tiled(self) -> tuple[str, ...]:
+        """The loops of the output along which a tile has several steps."""
+        return self.plan.columns[-1:]
+
     def bind(self) -> None:
         """Make parameters of all tensors that are none of the kernel's own memory."""
         plan, found = self.plan, self.plan.found
         target = found.group.product.targets[0].tensor
-        self.ends, self.start = take_start(found.ends, target, found.accesses, plan.columns[-1:])
+        self.ends, self.start = take_start(found.ends, target, found.accesses, self.tiled)
         for end in found.ends:
             for key in end.accesses:
                 self.accesses[key] = self._parameter(end.keys[key], found.accesses[key])
@@ -293,26 +298,27 @@ class LaneWriter:
         """The tiles along the closest column loop."""
         plan = self.plan
         if not plan.columns:
-            self._tile(builder, dict(values), 1)
+            self.write_tile(builder, dict(values), 1)
             return
         name = plan.columns[-1]
         full, rest = divmod(plan.extents[name], plan.width)
         if full == 1 and not is_open(full):
-            self._tile(builder, {**values, name: builder.constant(0)}, plan.width)
+            self.write_tile(builder, {**values, name: builder.constant(0)}, plan.width)
         elif full or is_open(full):
             with builder.loop(builder.constant(0), builder.constant(full)) as loop:
                 place = loop.variable
                 if plan.width > 1:
                     place = loop.body.arith("mul", place, loop.body.constant(plan.width))
-                self._tile(loop.body, {**values, name: place}, plan.width)
+                self.write_tile(loop.body, {**values, name: place}, plan.width)
         if is_open(rest):
             begin, end = builder.constant(full * plan.width), builder.constant(plan.extents[name])
             with builder.loop(begin, end) as loop:
-                self._tile(loop.body, {**values, name: loop.variable}, 1)
+                self.write_tile(loop.body, {**values, name: loop.variable}, 1)
         elif rest:
-            self._tile(builder, {**values, name: builder.constant(full * plan.width)}, rest)
+            self.write_tile(builder, {**values, name: builder.constant(full * plan.width)}, rest)
 
-    def _tile(self, builder: Builder, values: dict[str, Value], width: int) -> None:
+    def write_tile(self, builder: Builder, values: dict[str, Value], width: int) -> None:
+        """A tile of so many sums, and what the outputs are made of each."""
         start = builder.constant(0.0, self.plan.real)
         if self.start is not None:
             start = self._end_value(builder, self.start, values, start)

@@ -743,9 +743,16 @@ def load_outside(
 
 def split_group(builder: Builder, loops: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Value]:
     """The numbers of loops that the number of a work-group stands for, the last of them the closest."""
+    return split_number(builder, loops, sizes, lambda: builder.builtin("group_id", INDEX))
+
+
+def split_number(
+    builder: Builder, loops: Sequence[str], sizes: Mapping[str, int], number: Callable[[], Value]
+) -> dict[str, Value]:
+    """The numbers of loops that one number stands for, which is written where a loop has several steps."""
     counted = [name for name in loops if sizes[name] > 1 or is_open(sizes[name])]
     values = {name: builder.constant(0) for name in loops}
-    rest = builder.builtin("group_id", INDEX) if counted else None
+    rest = number() if counted else None
     for name in reversed(counted):
         if rest is None:
             break
