@@ -46,11 +46,17 @@ WINDOWS = (
     " @output { y: real[1,40,6,7]; } @compose { c = nn.conv(x, a); t = nn.relu(c);"
     " z = nn.conv{padding=1}(t, w, b); y = nn.relu(z); }"
 )
+TWICE = (
+    "@input { x: real[24,512]; r: real[24,64]; } @variable { w: real[64,512]; v: real[64,64]; }"
+    " @output { y: real[24,64]; } @compose { z = nn.linear(x, w, 0.0); a = math.add(z, r); s = nn.relu(a);"
+    " t = nn.linear(s, v, 0.0); y = math.add(t, s); }"
+)
 CASES = {
     "tensor cores": (linear(24, 64, 40), "bf16"),
     "a plain product": (PLAIN, "bf16"),
     "a plain product of reals": (PLAIN, "f32"),
     "windows": (WINDOWS, "bf16"),
+    "an output in two types": (TWICE.replace("512", "64"), "bf16"),
     "vectors": (linear(1, 768, 6), "bf16"),
     "codes": (linear(1, 512, 6), "w8"),
     "threads": (linear(24, 40, 36), "f32"),
@@ -61,7 +67,7 @@ QUICK = ("vectors", "codes", "threads", "a plain product of reals")
 
 def prepared(folder: Path, text: str, precision: str) -> Model:
     path = folder / "product.sknd"
-    path.write_text(f"import nn, linalg;\ngraph Product {{ {text} }}\n")
+    path.write_text(f"import nn, math, linalg;\ngraph Product {{ {text} }}\n")
     model: Any = lamella.load(path)
     return prepare(model, Options(precision=precision), True)
 
@@ -104,6 +110,7 @@ LONG = {
     "cut tiles": linear(19, 512, 40),
     "a weight that is laid": PLAIN.replace("40", "512"),
     "windows": LONG_WINDOWS,
+    "an output in two types": TWICE,
 }
 
 

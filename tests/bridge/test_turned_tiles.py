@@ -193,3 +193,22 @@ def test_what_does_not_turn_has_no_tiles() -> None:
     found = plan_tiles(turned, stages.tensors)
     assert found is not None
     assert [name for name, _ in found.turned] == ["x0_0"]
+
+
+def test_several_maps_share_tiles() -> None:
+    """What lies together and what is made of it are written by one kernel, both across the order of a part."""
+    builder = Builder(library("specification"), "G")
+    x = builder.input("x0", F32, (50, 70, 3))
+    first = builder.call("math.exp", x)
+    second = builder.call("math.neg", first)
+    model = flatten(Model(builder.finish(first, second), builder.library))
+    stages = inline(model.library, whole_group(model))
+    layouts = {"x0": FlatLayout((1, 50, 3500))}
+    kernel = kernel_of(stages, layouts)
+    assert any(isinstance(item.instruction, Barrier) for item in walk(kernel.function.body))
+    fed = {"x0": np.random.default_rng(1).uniform(-2, 2, (50, 70, 3)).astype(np.float32)}
+    memory = {"x0": laid(fed["x0"], layouts["x0"])}
+    memory |= {name: np.zeros(10500, np.float32) for name in stages.outputs}
+    compiled = cpu.compile_program(Program((kernel.function,)))
+    compiled.call("k", [memory[name] for name in kernel.tensors], kernel.groups)
+    agree({name: memory[name].reshape(50, 70, 3) for name in stages.outputs}, by_reference(model)(**fed))

@@ -43,6 +43,7 @@ from lamella.bridge.graph_to_kernels.layouts import (
     temporary_orders,
 )
 from lamella.bridge.graph_to_kernels.paged_attention import OPERATOR as PAGES
+from lamella.bridge.graph_to_kernels.parted_maps import part_maps
 from lamella.bridge.graph_to_kernels.partial_sums import share_sums
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
@@ -136,7 +137,8 @@ class KernelWriter:
             group = group_of(self.library, named)
             group = replace(group, constants={**group.constants, **literals})
             whole = inline(self.library, group, self.extents, self.wide)
-            stages = share_sums(whole, self.target.has_threads)
+            threads = self.target.has_threads
+            stages = share_sums(part_maps(whole) if threads else whole, threads)
         except Unsupported:
             return named, None
         tables = any(isinstance(value, tuple) for value in stages.constants.values())

@@ -294,7 +294,7 @@ class CoreWriter:
     def write(self) -> TileKernel:
         """Write it."""
         plan, found = self.plan, self.plan.found
-        for item in found.ends:
+        for item in found.stored:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], self._flat(found.accesses[key]))
         rows = self.parameters.add(plan.laid_rows if plan.laid[0] else plan.row_key, plan.row_factor)
@@ -306,7 +306,7 @@ class CoreWriter:
             total = self._sum(region, (rows, columns), values, start)
             for end in ends:
                 self._finish(region, end, values, total)
-        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
+        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.stored]
         kernel = promise_pairs(self.parameters.close(builder, plan.groups), [*outputs, *self.begun])
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
@@ -380,17 +380,18 @@ class CoreWriter:
         return loop.results[0]
 
     def _finish(self, builder: Builder, end: End, values: Mapping[str, Value], total: Value) -> None:
-        """Store what an output is made of."""
+        """Store what an output is made of, in each of its types."""
         plan, type_ = self.plan, Coopmatrix(SUMS, self.plan.rows, COLUMNS, "matrix_acc")
         if end.formula.values[0] is not end.formula.targets[0]:
             total = self._apply(builder, end, values, total)
-        access = self.accesses[id(end.formula.targets[0])]
-        if access.element not in FLOATS:
-            raise Unsupported("its output is no real")
-        if access.element != SUMS:
-            total = builder.value(Cast(total, replace(type_, element=access.element)))
-        memory, column = self._matrix(builder, access, values)
-        builder.put(CoopStore(total, memory, values[plan.row], column, CUT[plan.partial]))
+        for item in (end, *plan.found.copies_of(end)):
+            access = self.accesses[id(item.formula.targets[0])]
+            verify_output(access)
+            stored = total
+            if access.element != SUMS:
+                stored = builder.value(Cast(total, replace(type_, element=access.element)))
+            memory, column = self._matrix(builder, access, values)
+            builder.put(CoopStore(stored, memory, values[plan.row], column, CUT[plan.partial]))
 
     def _flat(self, access: Access) -> Access:
         """A tensor as a matrix, where the columns of all outer loops lie in a row: so the copy engine can store it."""
@@ -432,6 +433,12 @@ class CoreWriter:
         inner.give(writing.end_value(end, found.group.product.targets[0].tensor, value))
         type_ = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
         return builder.value(CoopApply(row, place, value, total, type_, inner.region()))
+
+
+def verify_output(access: Access) -> None:
+    """Refuse an output that sums of reals cannot be stored in."""
+    if access.element not in FLOATS:
+        raise Unsupported("its output is no real")
 
 
 def _added(term: Term, total: str) -> Iterator[Element]:

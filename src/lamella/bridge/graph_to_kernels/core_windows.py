@@ -16,7 +16,13 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.core_products import PART, STEP, order_tiles, part_bounds
+from lamella.bridge.graph_to_kernels.core_products import (
+    PART,
+    STEP,
+    order_tiles,
+    part_bounds,
+    verify_output,
+)
 from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, write_laid
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
@@ -33,7 +39,7 @@ from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, SUMS
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import CoopApply, CoopLoad, Coopmatrix, CoopMulAdd, If, Scalar, Value
-from lamella.lang.tensor.nodes.types import BOOL, FLOATS, INDEX
+from lamella.lang.tensor.nodes.types import BOOL, INDEX
 
 LANE = Scalar("i32")
 MOST_WASTE = 6
@@ -184,7 +190,7 @@ class _WindowWriter:
     def write(self) -> TileKernel:
         """Write it."""
         plan, found = self.plan, self.plan.found
-        for item in found.ends:
+        for item in found.stored:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
         channels, rows = found.extents[plan.channel], found.extents[plan.row]
@@ -205,7 +211,7 @@ class _WindowWriter:
             total = self._sum(region, (weight, image), (row, column))
             for end in found.ends:
                 self._finish(region, end, (row, column), total)
-        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
+        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.stored]
         groups = plan.parts * row_tiles * column_tiles
         kernel = promise_pairs(self.parameters.close(builder, groups), outputs)
         return replace(kernel, attributes=group_sizes(plan.subgroups))
@@ -262,13 +268,14 @@ class _WindowWriter:
         return pixel
 
     def _finish(self, builder: Builder, end: End, start: tuple[Value, Value], total: Value) -> None:
-        """Store what an output is made of, where a window begins at the pixel of a column.
+        """Store what an output is made of, in each of its types, where a window begins at the pixel of a column.
 
         All of it is computed before, so that no load waits for a store.
         """
-        access = self.accesses[id(end.formula.targets[0])]
-        if access.element not in FLOATS:
-            raise Unsupported("its output is no real")
+        targets = [item.formula.targets[0] for item in (end, *self.plan.found.copies_of(end))]
+        accesses = [self.accesses[id(target)] for target in targets]
+        for access in accesses:
+            verify_output(access)
         type_ = Coopmatrix(SUMS, self.plan.rows, COLUMNS, "matrix_acc")
         if end.formula.values[0] is not end.formula.targets[0]:
             inner, (row, place, value) = builder.inner(), [builder.names.new() for _ in range(3)]
@@ -280,8 +287,9 @@ class _WindowWriter:
         inner, (row, place, value) = builder.inner(), [builder.names.new() for _ in range(3)]
         here, exists = self._places(inner, start, (row, place))
         then = inner.inner()
-        stored = value if access.element == SUMS else then.cast(value, Scalar(access.element))
-        then.store(stored, access.memref, access.places(then, here))
+        for access in accesses:
+            stored = value if access.element == SUMS else then.cast(value, Scalar(access.element))
+            then.store(stored, access.memref, access.places(then, here))
         inner.put(If(exists, then.region()))
         inner.give(value)
         builder.value(CoopApply(row, place, value, total, type_, inner.region()))

@@ -181,10 +181,11 @@ class GroupWriter:
                 self._add_product(stages[place : place + count], stages[place + count :], front)
                 return place + count
         if is_contraction(stages[0]):
-            for count in (_count_ends(stages), 1):
+            for count, copies in self._counts(stages):
+                last = count + copies
                 try:
-                    self._add_product(stages[:count], stages[count:])
-                    return count
+                    self._add_product(stages[:count], stages[last:], copies=tuple(stages[count:last]))
+                    return last
                 except Unsupported:
                     continue
         if not reuses(stages[0], self.stages):
@@ -198,6 +199,15 @@ class GroupWriter:
                     continue
         self._add_plain(stages[0])
         return 1
+
+    def _counts(self, stages: Sequence[Contraction]) -> Iterable[tuple[int, int]]:
+        """How many stages may be a product with its ends, and how many behind them copies of those, most first."""
+        found = list[tuple[int, int]]()
+        for count in (_count_ends(stages), 1):
+            if self.target.tensor_cores:
+                found.append((count, _count_copies(stages, count)))
+            found.append((count, 0))
+        return dict.fromkeys(found)
 
     def _is_started(self, stage: Contraction) -> bool:
         """Whether a stage goes on from what its target holds."""
@@ -225,6 +235,7 @@ class GroupWriter:
         stages: Sequence[Contraction],
         rest: Sequence[Contraction],
         front: tuple[Contraction, ...] = (),
+        copies: tuple[Contraction, ...] = (),
     ) -> None:
         hidden = stages[0].targets[0].tensor
         if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
@@ -232,7 +243,7 @@ class GroupWriter:
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
-        group = ProductGroup(stages[0], tuple(stages[1:]), front)
+        group = ProductGroup(stages[0], tuple(stages[1:]), front, copies=copies)
         try:
             self._add_winograd(group, fixed)
         except Unsupported:
@@ -309,7 +320,7 @@ class GroupWriter:
         stages, adding, (name, layout) = add_parts(self.stages, group.product, way.parts, held)
         place = replace(self.place, layouts={**self.place.layouts, name: layout})
         aside = replace(self._aside(), stages=stages, place=place)
-        return aside._as_candidate(way.name, kernels, (adding, *group.ends), rest)
+        return aside._as_candidate(way.name, kernels, (adding, *group.ends, *group.copies), rest)
 
     def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
         """The way whose product a library computes, and a kernel what is made of it, where that is more."""
@@ -318,13 +329,15 @@ class GroupWriter:
         try:
             return self._as_candidate(LIBRARY, [write(group)])
         except Unsupported:
-            kernel, name = write(replace(group, ends=())), group.product.targets[0].tensor
+            kernel, name = write(replace(group, ends=(), copies=())), group.product.targets[0].tensor
             layouts = {**self.place.layouts, name: views[name, None].lies}
             aside = replace(self._aside(), place=replace(self.place, layouts=layouts))
-            return aside._as_candidate(LIBRARY, [kernel], group.ends, rest)
+            return aside._as_candidate(LIBRARY, [kernel], (*group.ends, *group.copies), rest)
 
     def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
         """A convolution in strips: their kernels are the same, and see other parts of the tensors."""
+        if group.copies:
+            raise Unsupported("strips store outputs once")
         plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
         found = write_winograd(plan, self._views, self.target)
         for kernel in found.weights:
@@ -502,6 +515,19 @@ def _count_ends(stages: Sequence[Contraction]) -> int:
             break
         count += 1
     return count
+
+
+def _count_copies(stages: Sequence[Contraction], count: int) -> int:
+    """How many stages behind the first ones store what those make once more, in another type."""
+    made = {item.tensor for stage in stages[:count] for item in stage.targets}
+    copies = 0
+    for stage in stages[count:]:
+        (value, *others) = stage.values
+        is_copy = isinstance(value, Element) and value.tensor in made and not others
+        if not is_copy or stage.sign not in ASSIGNMENTS or stage.condition is not None:
+            break
+        copies += 1
+    return copies
 
 
 def _count_rows(stages: Sequence[Contraction]) -> int:

@@ -36,7 +36,7 @@ def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, ta
     if not target.has_threads:
         raise Unsupported("there is no library for it")
     found = prepare_product(group, tensors, real)
-    if found.scales or any(map(is_open, found.extents.values())) or len(found.ends) != 1:
+    if found.scales or any(map(is_open, found.extents.values())) or len(found.stored) != 1:
         raise Unsupported("it is more than a product of matrices")
     if not _is_sum(found.ends[0].formula.values[0], group.product.targets[0].tensor):
         raise Unsupported("its output is more than the sum")

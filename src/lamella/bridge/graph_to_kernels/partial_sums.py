@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count as count_up
 from math import prod
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 from lamella.base.open_extent import is_open
@@ -155,7 +156,7 @@ def _parted(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Cont
     length = loop.extent // count if isinstance(loop.extent, int) else 1
     index = Apply("+", (Apply("*", (Index(part), length), "int"), Index(inner)), "int")
     (target,) = stage.targets
-    first = replace_index(stage, loop.index, index)
+    first = replace_terms(stage, {loop.index: index})
     loops = [Loop(inner, length) if item is loop else item for item in stage.loops]
     kept = tuple(item for item in stage.loops if item.index in _loops_of(target))
     place = Element(name, (Index(part), *target.indices), target.type)
@@ -163,13 +164,15 @@ def _parted(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Cont
     return sums, Contraction((target,), stage.sign, (place,), (*kept, Loop(part, count)))
 
 
-def replace_index(stage: Contraction, name: str, index: Scalar) -> Contraction:
-    """A contraction with a term for a loop index; what its terms share stays shared."""
+def replace_terms(
+    stage: Contraction, indices: Mapping[str, Scalar], elements: Mapping[str, Scalar] = MappingProxyType({})
+) -> Contraction:
+    """A contraction with terms for loop indices and for elements of tensors; what its terms share stays shared."""
     known: dict[int, object] = {}
 
     def rebuild(term: _Term) -> _Term:
         if isinstance(term, Index):
-            return cast(_Term, index) if term.name == name else term
+            return cast(_Term, indices.get(term.name, term))
         if not isinstance(term, Apply | Element | Lookup | Guard):
             return term
         if id(term) not in known:
@@ -180,13 +183,14 @@ def replace_index(stage: Contraction, name: str, index: Scalar) -> Contraction:
         if isinstance(term, Apply):
             return replace(term, operands=tuple(map(rebuild, term.operands)))
         if isinstance(term, Element):
-            return replace(term, indices=tuple(map(rebuild, term.indices)))
+            return elements.get(term.tensor) or replace(term, indices=tuple(map(rebuild, term.indices)))
         if isinstance(term, Lookup):
             return replace(term, table=tuple(map(rebuild, term.table)), index=rebuild(term.index))
         return Guard(rebuild(term.index), rebuild(term.below), rebuild(term.above))
 
     return replace(
         stage,
+        targets=tuple(map(rebuild, stage.targets)),
         values=tuple(map(rebuild, stage.values)),
         condition=rebuild(stage.condition),
     )

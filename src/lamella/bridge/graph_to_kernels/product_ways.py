@@ -84,6 +84,9 @@ class Way:
     """Into how many parts the sum is cut: what they write is to be added up, and made outputs of."""
 
 
+_Kind = Callable[[ProductGroup, ProductPlace], list[Way]]
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenProduct:
     """A product by the way that is taken where nothing is measured, and the others of its kind."""
@@ -95,16 +98,17 @@ class WrittenProduct:
 
 def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     """The kernels of a product, by the first kind that suits; Unsupported says why none does."""
-    try:
-        first, *others = _joined(group, place)
-        return WrittenProduct(first.name, first.write(), others)
-    except Unsupported:
-        if group.front:
-            raise
-    for find in (_owned, _cores, _windows, _codes, _vectors, _mixture, _tiles):
+    kinds: Sequence[_Kind] = (_joined, _owned, _cores, _windows, _codes, _vectors, _mixture, _tiles)
+    if group.front:
+        kinds = (_joined,)
+    elif group.copies:
+        kinds = (_cores, _windows)
+    for find in kinds:
         with suppress(Unsupported):
             first, *others = find(group, place)
             return WrittenProduct(first.name, first.write(), others)
+    if group.front or group.copies:
+        raise Unsupported("no kernel does all of it")
     threads = place.target.has_threads
     lanes = find_lane_product(group, place.tensors, place.real, place.fixed, narrow=threads)
     if threads:
@@ -153,7 +157,7 @@ def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
 def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
     if plan.laid[1] or (plan.laid[0] and plan.row_key not in place.fixed):
         return []
-    group, tensors = replace(plan.found.group, ends=()), lay_sums(plan.found.group, place.tensors)
+    group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
     alone = find_core_product(group, tensors, place.real, place.target, place.rounds, place.decodes)
     step = 2 * STEP // BYTES[plan.row_factor.element]
     counts = part_counts(plan.found.extents[plan.sum], plan.groups, step, place.target.multiprocessors)
@@ -164,6 +168,11 @@ def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
         ways.append(Way(name, partial(write_core_product, cut, tensors), count))
     return ways
+
+
+def _sums_of(group: ProductGroup) -> ProductGroup:
+    """A product alone."""
+    return replace(group, ends=(), copies=())
 
 
 def _tiles_of(rows: int, subgroups: int) -> str:
@@ -186,7 +195,7 @@ def _windows(group: ProductGroup, place: ProductPlace) -> list[Way]:
 
 
 def _windows_in_parts(plan: WindowProduct, place: ProductPlace) -> list[Way]:
-    group, tensors = replace(plan.found.group, ends=()), lay_sums(plan.found.group, place.tensors)
+    group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
     alone = find_windows(group, tensors, place.real, place.target, place.fixed)
     extents = alone.found.extents[alone.row], alone.columns
     ways = []

@@ -42,6 +42,12 @@ HEAVY = 16
 VECTOR = 16
 MOST_LOCAL = 1 << 20
 """Bytes of local memory."""
+SHARINGS = ((528, 8), (2112, 32))
+"""Subgroups that a launch should have, as long as each of them takes so many steps of a row: many, if rows are long."""
+MOST_SHARERS = 32
+"""Subgroups of a work-group that share the steps of rows."""
+FEWEST_SHARED_ELEMENTS = 1 << 14
+"""Elements of a launch for which it is worth being no small one, which others might be joined with."""
 OPEN_ROOM = 512
 """Elements of local memory for a row of an open length, at least."""
 LANE_SUMS = ("+=", "<=", ">=")
@@ -97,6 +103,12 @@ class RowPlan:
     """Tensors that are kept in local memory."""
     at_once: int = 1
     """Steps over the lanes that are under way at once: threads wait long for memory."""
+    sharers: int = 1
+    """Subgroups of a work-group that share the steps of each lane's row; where several do, it has no other rows."""
+
+    def shared_loop(self, item: Pass) -> str | None:
+        """The loop of a pass whose steps several subgroups share."""
+        return _longest(self.kernel, item)[0] if self.sharers > 1 else None
 
     @property
     def groups(self) -> int:
@@ -147,7 +159,10 @@ def plan_rows(
     few = found.groups <= FEW_GROUPS
     # Many arrays are many loads as it is.
     many = 8 if len(set(_named(kernel))) < MANY_ARRAYS else 4
-    return replace(found, at_once=(4 if few or many > 4 else 2) if _is_heavy(kernel) else 32 if few else many)
+    found = replace(
+        found, at_once=(4 if few or many > 4 else 2) if _is_heavy(kernel) else 32 if few else many
+    )
+    return _shared_by_several(found)
 
 
 def _steps(kernel: FlatKernel, stage: FlatStage) -> int:
@@ -381,6 +396,35 @@ def _share(
     if piece >= extent:
         return tuple(shared), None, 0, tuple(left)
     return tuple(shared), left[0], piece, tuple(left)
+
+
+def _shared_by_several(plan: RowPlan) -> RowPlan:
+    """The plan with several subgroups for the rows of a work-group, where lanes go along rows and those are few.
+
+    Each lane would take all steps of its row one after the other, and nobody else would ask for memory meanwhile.
+    How many there are depends on the extents alone, so that every GPU adds in the same order.
+    """
+    kernel, across = plan.kernel, plan.across
+    if across is None or any(map(is_open, kernel.extents.values())):
+        return plan
+    if any(item.is_reduction and item.type == "bool" for item in kernel.stages):
+        return plan
+    groups = prod(kernel.extents[name] for name in kernel.rows if name != across)
+    groups *= -(-kernel.extents[across] // plan.lanes)
+    steps = max((_longest(kernel, item)[1] for item in plan.passes), default=1)
+    elements = sum(_steps(kernel, stage) for stage in kernel.stages)
+    wanted = min(MOST_SHARERS, max(min(full // groups, steps // least) for full, least in SHARINGS))
+    if wanted < 2 or elements < FEWEST_SHARED_ELEMENTS:
+        return plan
+    shared = tuple(name for name in kernel.rows if name != across)
+    sharers = 1 << (wanted.bit_length() - 1)
+    return replace(plan, shared=shared, cut=across, piece=plan.lanes, looped=(across,), sharers=sharers)
+
+
+def _longest(kernel: FlatKernel, item: Pass) -> tuple[str | None, int]:
+    """The longest loop of a pass round its lanes, and its steps."""
+    found = max(item.outer, key=lambda name: kernel.extents[name], default=None)
+    return found, 1 if found is None else kernel.extents[found]
 
 
 def _open_piece(kernel: FlatKernel, name: str, steps: tuple[int, int], unit: int) -> int:

@@ -1,12 +1,14 @@
 """Row kernels: maps and reductions over the same rows as one kernel, from the stages of a group.
 
 A work-group goes through its rows one after the other. In each row the passes follow each other: sums end in
-registers, what a later pass needs of a whole row stays in local memory, and outputs are written once.
+registers, what a later pass needs of a whole row stays in local memory, and outputs are written once. On a GPU several
+subgroups may share the steps of long rows that lie along the lanes: what they have of a sum meets in local memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 from lamella.base.affine import Affine
 from lamella.base.dtype import F64
@@ -31,13 +33,15 @@ from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_transpose
 from lamella.bridge.graph_to_kernels.turned_tiles import ITEMS, WARP, TileWriter, plan_tiles
 from lamella.kernels.build import Builder, FreshNames
-from lamella.lang.tensor.nodes import Function, If, Parameter, Scalar, SubgroupOperation, Value
-from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
+from lamella.lang.tensor.nodes import Barrier, Function, If, Parameter, Scalar, SubgroupOperation, Value
+from lamella.lang.tensor.nodes.types import BOOL, INDEX, Dictionary, DictionaryEntry, make_memref
 from lamella.ops.formula import Contraction, Element, Guard
 
 SIZES = (16, 32, 64)
 """Sizes of subgroups that a kernel may ask for."""
 I32 = Scalar("i32")
+SHARED_AT_ONCE = 8
+"""Steps of a subgroup that shares a row which are under way at once."""
 LANE = "lane"
 """Stands for the number of the lane in places; no loop has this name."""
 LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
@@ -108,14 +112,14 @@ def write_rows(
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     lanes, items = WARP, WARP
     if tiles is not None:
-        TileWriter(tiles, tensors, builder, real).write(arguments.views())
+        TileWriter(tiles, tensors, outputs, builder, real).write(arguments.views())
         items, groups = ITEMS, tiles.groups
     elif turned is not None:
         TransposeWriter(turned, tensors, builder, real).write(arguments.views())
         lanes, items, groups = VECTOR, VECTOR, turned.groups
     elif plan is not None:
         _Rows(plan, tensors, outputs, builder, real).write(arguments)
-        lanes, items, groups = plan.lanes, plan.lanes, plan.groups
+        lanes, items, groups = plan.lanes, plan.lanes * plan.sharers, plan.groups
     attributes = Dictionary(
         (DictionaryEntry("subgroup_size", lanes), DictionaryEntry("work_group_size", (items, 1)))
     )
@@ -178,6 +182,19 @@ class _Rows:
         self.builder = builder
         self.real = real
         self.lane = Value("")
+        self.sharer = Value("")
+        """The number of the subgroup, where several share a row."""
+        self._rooms: dict[str, Value] = {}
+        """Where they leave what each of them has of a sum."""
+        self._first: Value | None = None
+        """Whether a work-item is the one of its row that stores what all of them know."""
+        self._exists: Value | None = None
+        """Whether its row is there; None where all of them are."""
+        self._shared: str | None = None
+        """The loop of the pass whose steps they share."""
+        self._is_last = False
+        """Whether no pass behind has such a loop: one of them does the rest alone, until this is closed."""
+        self._last = ExitStack()
         self._types: list[Scalar] = []
         """The types of the values that the loops of a pass carry."""
 
@@ -198,7 +215,18 @@ class _Rows:
             self.real, views, self.kernel.extents, [self.builder], written=written, forms=self._form
         )
         self.terms.single = self.plan.registers
+        if self.plan.sharers > 1:
+            self._make_rooms()
         self._open_groups()
+
+    def _make_rooms(self) -> None:
+        size = self.plan.lanes * self.plan.sharers
+        sums = [
+            item for held in self.plan.passes if not held.inner for item in held.stages if item.is_reduction
+        ]
+        for stage in sums:
+            kind = self.terms.kind(self._target(stage))
+            self._rooms[stage.tensor] = self.builder.alloca(make_memref(kind.name, (size,), local=True))
 
     def _form(self, element: Element) -> Form:
         """Where an element is in the memory of its tensor."""
@@ -234,8 +262,28 @@ class _Rows:
             self.lane = inner.cast(inner.builtin("subgroup_local_id", I32), INDEX)
             self.terms.levels.append(inner)
             self.terms.open_index(LANE, self.lane)
-            self._open_pieces(piece)
+            if piece is not None and plan.sharers > 1:
+                self._open_shared(inner, piece)
+            else:
+                self._open_pieces(piece)
             self.terms.levels.pop()
+
+    def _open_shared(self, here: Builder, piece: Value) -> None:
+        """The row of each lane, which several subgroups share: who has none computes another one, and stores nothing.
+
+        All of them meet at barriers.
+        """
+        plan = self.plan
+        extent = self.kernel.extents[plan.cut or ""]
+        self.sharer = here.cast(here.builtin("subgroup_id", I32), INDEX)
+        place = here.arith("add", here.arith("mul", piece, here.constant(plan.lanes)), self.lane)
+        self._first = here.compare("eq", self.sharer, here.constant(0))
+        if extent % plan.lanes:
+            self._exists = here.compare("lt", place, here.constant(extent))
+            place = here.arith("min", place, here.constant(extent - 1))
+            self._first = here.arith("and", self._first, self._exists, type_=BOOL)
+        self.terms.open_index(plan.cut or "", place)
+        self._in_lanes()
 
     def _open_pieces(self, piece: Value | None) -> None:
         """The piece of the loop that is shared out; the last one may be shorter."""
@@ -278,9 +326,17 @@ class _Rows:
         return ()
 
     def _write_passes(self) -> None:
-        for item in self.plan.passes:
-            self._write_pass(item)
-            self.terms.forget(self.terms.row_depth)
+        made = set[str]()
+        with ExitStack() as self._last:
+            for number, item in enumerate(self.plan.passes):
+                if made & {read.tensor for stage in item.stages for read in stage.reads()}:
+                    # What one subgroup has stored another one may read.
+                    self.terms.here.put(Barrier(on_global=True, on_local=True))
+                self._is_last = not any(map(self.plan.shared_loop, self.plan.passes[number + 1 :]))
+                self._write_pass(item)
+                self.terms.forget(self.terms.row_depth)
+                if self.plan.sharers > 1:
+                    made |= {stage.tensor for stage in item.stages} - self.plan.registers
         self.terms.registers.clear()
         self.terms.forget(0)
 
@@ -288,6 +344,7 @@ class _Rows:
 
     def _write_pass(self, item: Pass) -> None:
         self._types = self._kinds(item.stages)
+        self._shared = self.plan.shared_loop(item)
         if item.inner:
             (stage,) = item.stages
             self._nest(item.outer, item.lane, (), lambda _: self._sum_inside(stage, item.inner))
@@ -298,6 +355,8 @@ class _Rows:
             found: Sequence[Value] = self._step(item.stages, starts)
         else:
             found = self._nest(item.outer, item.lane, starts, lambda held: self._step(item.stages, held))
+        if self._shared is not None and sums:
+            found = self._met(sums, found)
         for stage, value in zip(sums, found, strict=True):
             self._finish(stage, value if item.lane is None else self._across(stage, value))
         if not item.outer and item.lane is None:
@@ -327,12 +386,19 @@ class _Rows:
                 return body(held)
             here = self.terms.here
             return self._along_lanes(lane, (here.constant(0), self.kernel.extents[lane]), held, body)
-        here = self.terms.here
+        here, extent = self.terms.here, self.kernel.extents[outer[0]]
+        if outer[0] == self._shared:
+            steps = here.constant(0), extent
+            return self._spread(
+                outer[0],
+                steps,
+                (self.sharer, self.plan.sharers, 1 if outer[1:] else SHARED_AT_ONCE),
+                held,
+                lambda found: self._nest(outer[1:], lane, found, body),
+            )
         carried = [(value, self._types[place]) for place, value in enumerate(held)]
         with (
-            here.loop(
-                here.constant(0), here.constant(self.kernel.extents[outer[0]]), carried=carried
-            ) as loop,
+            here.loop(here.constant(0), here.constant(extent), carried=carried) as loop,
             self.terms.level(loop.body),
         ):
             self.terms.open_index(outer[0], loop.variable)
@@ -348,12 +414,26 @@ class _Rows:
         held: Sequence[Value],
         body: Callable[[Sequence[Value]], Sequence[Value]],
     ) -> Sequence[Value]:
-        """A loop whose steps are lanes: whole subgroups without a test, the rest behind one."""
+        """A loop whose steps are lanes."""
+        return self._spread(name, span, (self.lane, self.plan.lanes, self.plan.at_once), held, body)
+
+    def _spread(
+        self,
+        name: str,
+        span: tuple[Value, int],
+        sharing: tuple[Value, int, int],
+        held: Sequence[Value],
+        body: Callable[[Sequence[Value]], Sequence[Value]],
+    ) -> Sequence[Value]:
+        """A loop whose steps lanes or subgroups share: those that all have without a test, the rest behind one.
+
+        `sharing` is the number of the one that this is, how many there are, and how many steps are under way at once.
+        """
         begin, count = span
-        here, lanes = self.terms.here, self.plan.lanes
+        here, (own, lanes, at_once) = self.terms.here, sharing
         full = count // lanes * lanes
         found = held
-        start = here.arith("add", begin, self.lane)
+        start = here.arith("add", begin, own)
         if full == lanes and not is_open(count):
             with self.terms.level(here):
                 self.terms.open_index(name, start)
@@ -361,8 +441,7 @@ class _Rows:
         elif full or is_open(count):
             carried = [(value, self._types[place]) for place, value in enumerate(held)]
             ends = here.constant(0), here.constant(full), here.constant(lanes)
-            count_at_once = DictionaryEntry("unroll", self.plan.at_once)
-            wanted = Dictionary((count_at_once,)) if self.plan.at_once > 1 else None
+            wanted = Dictionary((DictionaryEntry("unroll", at_once),)) if at_once > 1 else None
             with here.loop(*ends, carried=carried, attributes=wanted) as loop, self.terms.level(loop.body):
                 self.terms.open_index(name, loop.body.arith("add", start, loop.variable))
                 found = body(loop.carried)
@@ -371,19 +450,19 @@ class _Rows:
             found = loop.results
         if count == full and not is_open(count):
             return found
-        return self._rest(name, (start, full, count - full), found, body)
+        return self._rest(name, (own, start, full, count - full), found, body)
 
     def _rest(
         self,
         name: str,
-        span: tuple[Value, int, int],
+        span: tuple[Value, Value, int, int],
         held: Sequence[Value],
         body: Callable[[Sequence[Value]], Sequence[Value]],
     ) -> Sequence[Value]:
-        """The steps that do not fill a subgroup."""
-        start, full, count = span
+        """The steps of which not all have one."""
+        own, start, full, count = span
         here = self.terms.here
-        condition = here.compare("lt", self.lane, here.constant(count))
+        condition = here.compare("lt", own, here.constant(count))
         inner = here.inner()
         with self.terms.level(inner):
             moves = full or is_open(full)
@@ -431,14 +510,34 @@ class _Rows:
         value = self.terms.saturated(stage.value, element)
         stored = stage.tensor in self.outputs or stage.tensor in self.plan.locals
         if stored and stage.tensor not in self.plan.registers:
-            self.terms.store(value, target)
+            self._store(value, target)
         self.terms.passing[stage.tensor] = self.terms.rounded(value, element, self.terms.kind(target))
 
     def _sum_inside(self, stage: FlatStage, loops: Sequence[str]) -> Sequence[Value]:
         """A sum in each lane, stored where it belongs."""
         (found,) = self._nest(loops, None, [self._start(stage)], lambda held: self._step((stage,), held))
-        self.terms.store(found, self._target(stage))
+        self._store(found, self._target(stage))
         return ()
+
+    def _met(self, sums: Sequence[FlatStage], found: Sequence[Value]) -> list[Value]:
+        """What all subgroups that share a row have of sums, joined by each that goes on, in the same order."""
+        here, lanes = self.terms.here, self.plan.lanes
+        own = here.arith("add", here.arith("mul", self.sharer, here.constant(lanes)), self.lane)
+        for stage, value in zip(sums, found, strict=True):
+            here.store(value, self._rooms[stage.tensor], [own])
+        here.put(Barrier(on_local=True))
+        if self._is_last:
+            self._last.enter_context(self._alone())
+            here = self.terms.here
+        results = list[Value]()
+        for stage, kind in zip(sums, self._types, strict=True):
+            target, total = self._target(stage), None
+            for number in range(self.plan.sharers):
+                place = here.arith("add", here.constant(number * lanes), self.lane)
+                more = here.load(self._rooms[stage.tensor], [place], kind)
+                total = more if total is None else join(self.terms, stage.sign, total, more, target)
+            results += [] if total is None else [total]
+        return results
 
     def _across(self, stage: FlatStage, value: Value) -> Value:
         """The sums of all lanes as one; the smallest or largest is NaN where one lane has it."""
@@ -459,12 +558,32 @@ class _Rows:
             self._store_once(value, target)
         self.terms.registers[stage.tensor] = self.terms.rounded(value, element, self.terms.kind(target))
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """What the first subgroup does for all of them."""
+        here, first = self.terms.here, self._first
+        if first is None:
+            raise TypeError("subgroups were shared")
+        self._first = self._exists = None
+        with self.terms.region() as inner:
+            yield
+        here.put(If(first, inner.region()))
+
+    def _store(self, value: Value, target: Element) -> None:
+        """Store what a work-item has of its row, where that is there; local memory is each lane's own."""
+        self._store_where(None if target.tensor in self.plan.locals else self._exists, value, target)
+
     def _store_once(self, value: Value, target: Element) -> None:
-        if self.plan.across is not None:
+        here, first = self.terms.here, self._first
+        if self.plan.across is None:
+            first = here.compare("eq", self.lane, here.constant(0))
+        self._store_where(first, value, target)
+
+    def _store_where(self, condition: Value | None, value: Value, target: Element) -> None:
+        if condition is None:
             self.terms.store(value, target)
             return
         here = self.terms.here
-        first = here.compare("eq", self.lane, here.constant(0))
         with self.terms.region() as inner:
             self.terms.store(value, target)
-        here.put(If(first, inner.region()))
+        here.put(If(condition, inner.region()))

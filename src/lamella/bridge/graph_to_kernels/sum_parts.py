@@ -80,7 +80,7 @@ def cut_windows(plan: WindowProduct, parts: int) -> WindowProduct:
 
 
 def _cut(found: PreparedProduct, parts: int) -> PreparedProduct:
-    if found.group.ends:
+    if found.group.ends or found.group.copies:
         raise Unsupported("its sums are no tensor")
     (end,) = found.ends
     target = end.formula.targets[0]

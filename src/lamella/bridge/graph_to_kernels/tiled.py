@@ -91,6 +91,8 @@ class ProductGroup:
     """`s += g(x, …)`, then `v = f(x, s, …)`, which one of the factors is: what its kernel computes on the way."""
     parts: int = 1
     """Parts of its rows that ends read together, as items of the target: `y[i]` is then that of every part."""
+    copies: tuple[Contraction, ...] = ()
+    """`w = z`, an output once more in another type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +277,23 @@ class PreparedProduct:
     """For each factor the table in which its codes are looked up, where they are."""
     front: tuple[End, ...] = ()
     """What stands before a factor, in the loops of the product."""
+    copies: tuple[End, ...] = ()
+    """Ends once more in another type."""
+
+    @property
+    def stored(self) -> tuple[End, ...]:
+        """All that leaves."""
+        return (*self.ends, *self.copies)
 
     @property
     def outputs(self) -> list[Access]:
         """Where the outputs lie."""
-        return [self.accesses[id(item)] for end in self.ends for item in end.formula.targets]
+        return [self.accesses[id(item)] for end in self.stored for item in end.formula.targets]
+
+    def copies_of(self, end: End) -> list[End]:
+        """The copies of an output."""
+        tensor = end.formula.targets[0].tensor
+        return [item for item in self.copies if _copied(item.formula).tensor == tensor]
 
 
 def prepare_product(
@@ -298,8 +312,9 @@ def prepare_product(
     ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
     if not ends:
         ends = [_itself(group.product, sum_, extents, tensors)]
+    copies = tuple(_find_copy(item, ends, tensors, real) for item in group.copies)
     front = _find_front(group, parts, places, digits, tensors)
-    accesses = {key: access for item in (*ends, *front) for key, access in item.accesses.items()}
+    accesses = {key: access for item in (*ends, *copies, *front) for key, access in item.accesses.items()}
     fixed = frozenset(name for item in (*ends, *front) for name in _numbers(item))
     if len(parts) > 2:
         # A scale for some elements along a sum has made two loops of it.
@@ -312,8 +327,8 @@ def prepare_product(
     keys = [key_of(item) for item in parts]
     scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
     return PreparedProduct(
-        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, front
-    )
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, front, copies
+    )  # fmt: skip
 
 
 def find_tiles(
@@ -494,6 +509,25 @@ def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors:
     others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
     return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
+
+
+def _find_copy(formula: Contraction, ends: Sequence[End], tensors: Tensors, real: Scalar) -> End:
+    """An output once more, its loops in those of the sum; of what is rounded a copy is another number than the sum."""
+    source = _copied(formula)
+    for end in ends:
+        (target,) = end.formula.targets
+        if target.tensor == source.tensor and stored_type(tensors[key_of(target)].element) == real.name:
+            places = [_in_loops(place_of(index, {}, end.extents), end.loops) for index in target.indices]
+            return find_end(formula, target.tensor, places, tensors)
+    raise Unsupported("it is no copy of an output")
+
+
+def _copied(formula: Contraction) -> Element:
+    """The element that a formula gives again."""
+    (value,) = formula.values
+    if not isinstance(value, Element):
+        raise Unsupported("it is no copy")
+    return value
 
 
 def _find_front(

@@ -59,10 +59,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """A map over tiles: the loop along the output, the one along the input, and the others."""
+    """Maps over tiles: the loop along the outputs, the one along the inputs, and the others."""
 
     kernel: FlatKernel
-    stage: FlatStage
     along: Side
     across: Side
     others: tuple[str, ...]
@@ -76,16 +75,17 @@ class TilePlan:
 
 
 def plan_tiles(kernel: FlatKernel, tensors: Mapping[str, GroupTensor]) -> TilePlan | None:
-    """The tiles of a map that reads across its order; None where it does not."""
-    if len(kernel.stages) != 1 or kernel.stages[0].is_reduction or len(kernel.stages[0].loops) < 2:
+    """The tiles of maps that read across their order; None where they do not, or where they have loops of their own."""
+    first, extents = kernel.stages[0], kernel.extents
+    steps = [extents[name] for name in first.loops]
+    if len(steps) < 2 or any(map(is_open, steps)) or prod(steps) < LEAST_STEPS:
         return None
-    (stage,) = kernel.stages
-    extents = kernel.extents
-    steps = [extents[name] for name in stage.loops]
-    along = next((name for name in stage.loops if stage.place.coefficient(name) == 1), None)
-    if along is None or any(map(is_open, steps)) or prod(steps) < LEAST_STEPS:
+    if any(item.is_reduction or set(item.loops) != set(first.loops) for item in kernel.stages):
         return None
-    reads = dict.fromkeys((item.tensor, place_of(item, kernel.table)) for item in stage.reads())
+    along = next((name for name in first.loops if first.place.coefficient(name) == 1), None)
+    reads = _reads(kernel)
+    if along is None or reads is None or any(item.place.coefficient(along) != 1 for item in kernel.stages):
+        return None
     far = {
         key: name
         for key in reads
@@ -95,9 +95,24 @@ def plan_tiles(kernel: FlatKernel, tensors: Mapping[str, GroupTensor]) -> TilePl
         return None
     across = Counter(far.values()).most_common(1)[0][0]
     sides = _sides((along, extents[along]), (across, extents[across]))
-    others = tuple(name for name in stage.loops if name not in (along, across))
+    others = tuple(name for name in first.loops if name not in (along, across))
     turned = tuple(_fitting([key for key, name in far.items() if name == across], sides, tensors))
-    return TilePlan(kernel, stage, *sides, others, turned) if turned else None
+    return TilePlan(kernel, *sides, others, turned) if turned else None
+
+
+def _reads(kernel: FlatKernel) -> list[Key] | None:
+    """What maps read of memory; None where one reads what another makes at another place."""
+    made: dict[str, Form] = {}
+    found: dict[Key, None] = {}
+    for stage in kernel.stages:
+        for item in stage.reads():
+            place = place_of(item, kernel.table)
+            if made.get(item.tensor, place) != place:
+                return None
+            if item.tensor not in made:
+                found[item.tensor, place] = None
+        made[stage.tensor] = stage.place
+    return None if any(tensor in made for tensor, _ in found) else list(found)
 
 
 def _closest(form: Form, extents: Mapping[str, int]) -> str | None:
@@ -148,10 +163,16 @@ class TileWriter:
     """The body of a kernel over tiles while it is written."""
 
     def __init__(
-        self, plan: TilePlan, held: Mapping[str, GroupTensor], builder: Builder, real: Scalar
+        self,
+        plan: TilePlan,
+        held: Mapping[str, GroupTensor],
+        outputs: frozenset[str],
+        builder: Builder,
+        real: Scalar,
     ) -> None:
         self.plan = plan
         self.held = held
+        self.outputs = outputs
         self.builder = builder
         self.real = real
         self.places: dict[str, Value] = {}
@@ -248,8 +269,8 @@ class TileWriter:
         views: Mapping[tuple[str, int | None], TensorView],
         tiles: Mapping[Key, Value],
     ) -> None:
-        """Write an element of the output."""
-        plan, stage = self.plan, self.plan.stage
+        """Write an element of each output."""
+        plan = self.plan
         at, tests = dict(self.places), list[Value]()
         reaches = plan.along.size, _passes(plan.along.size, plan.across.size) * _rows(plan.along.size)
         for side, value, reach in zip((plan.along, plan.across), place, reaches, strict=True):
@@ -265,10 +286,18 @@ class TileWriter:
             )
             for name, value in at.items():
                 terms.open_index(name, value)
-            if terms.is_risky(stage.value):
-                raise Unsupported("a step may have no value")
-            target = Element(stage.tensor, (plan.kernel.table.affine(stage.place),), stage.type)
-            terms.store(terms.saturated(stage.value, self.held[stage.tensor].element), target)
+            for stage in self.plan.kernel.stages:
+                self._assign(terms, stage)
+
+    def _assign(self, terms: TileTerms, stage: FlatStage) -> None:
+        if terms.is_risky(stage.value):
+            raise Unsupported("a step may have no value")
+        element = self.held[stage.tensor].element
+        target = Element(stage.tensor, (self.plan.kernel.table.affine(stage.place),), stage.type)
+        value = terms.saturated(stage.value, element)
+        if stage.tensor in self.outputs:
+            terms.store(value, target)
+        terms.passing[stage.tensor] = terms.rounded(value, element, terms.kind(target))
 
     def _form(self, element: Element) -> Form:
         return place_of(element, self.plan.kernel.table)
