@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from lamella.kernels.nodes import KernelCall, KernelGraph
 from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import find_target
-from lamella.lang.tensor.nodes import Builtin, For, Function, Load
+from lamella.lang.tensor.nodes import Builtin, For, Function, Load, Scalar
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
 from tests.backend.cuda.test_core_products import draw_inputs, write_graph
@@ -75,10 +75,16 @@ class Windows:
         )
 
 
-def plan(path: Path, multiprocessors: int) -> KernelGraph:
+Precision = Literal["f32", "bf16"]
+
+
+def plan(path: Path, multiprocessors: int, precision: Precision = "f32") -> KernelGraph:
     """The kernels of a graph for a Hopper of so many multiprocessors."""
     model: Any = lamella.load(path)
-    options, target = Options(), replace(find_target("sm_90a"), multiprocessors=multiprocessors)
+    options, target = (
+        Options(precision=precision),
+        replace(find_target("sm_90a"), multiprocessors=multiprocessors),
+    )
     made = to_kernels(prepare(model, options, True), options, {}, True, target)
     return replace(made, program=with_sizes(made.program))
 
@@ -130,14 +136,17 @@ CASES = {
 }
 
 
-def verify(case: Windows, multiprocessors: int, folder: Path) -> list[tuple[Function, KernelCall]]:
+def verify(
+    case: Windows, multiprocessors: int, folder: Path, precision: Precision = "f32"
+) -> list[tuple[Function, KernelCall]]:
     """Run the kernels of a convolution; gives those whose work-items have tiles."""
     path = write_graph(folder, *case.graph)
-    made = plan(path, multiprocessors)
+    made = plan(path, multiprocessors, precision)
     run = compile_graph(made, interpreter.compile_program(made.program, check_bounds=True).call)
     given = draw_inputs(made, np.random.default_rng(5))
-    want = lamella.compile(path, backend="reference")(**given)
-    np.testing.assert_allclose(run(**given)["y"], want["y"], rtol=1e-4, atol=1e-4)
+    want = lamella.compile(path, backend="reference")(**given)["y"]
+    close = 1e-5 if precision == "f32" else 2**-7
+    np.testing.assert_allclose(run(**given)["y"], want, rtol=1e-4, atol=close * np.abs(want).max())
     found = list(tiles_of(made))
     for kernel, call in found:
         proof = prove(kernel, LaunchFacts({}, {}), None, call.groups, default_sizes(kernel))
@@ -154,6 +163,14 @@ def test_tiles_are_those_of_the_reference(name: str, multiprocessors: int, tmp_p
 def test_random_windows_are_those_of_the_reference(tmp_path: Path) -> None:
     found = [verify(case, 1 + number % 2, tmp_path) for number, case in enumerate(drawn(4, 12))]
     assert sum(map(len, found)) > 5
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 132])
+def test_factors_may_be_halves(multiprocessors: int, tmp_path: Path) -> None:
+    case = Windows(2, 40, 1, (15, 17), (7, 7), padding=(3, 3, 3, 3), ends="e = math.add(s, r);")
+    ((kernel, _),) = verify(case, multiprocessors, tmp_path, "bf16")
+    loads = [item.instruction for item in walk(kernel.body) if isinstance(item.instruction, Load)]
+    assert sum(item.type == Scalar("bf16") for item in loads) > 48
 
 
 LAYERS = {

@@ -74,11 +74,12 @@ class LaneProduct:
 
 
 def find_lane_product(
-    group: ProductGroup, tensors: Tensors, real: Scalar, constant: frozenset[Key]
+    group: ProductGroup, tensors: Tensors, real: Scalar, constant: frozenset[Key], narrow: bool = False
 ) -> LaneProduct:
-    """The tiles of a sum over lanes; Unsupported says why it has none."""
+    """The tiles of a sum over lanes, perhaps of `narrow` reals; Unsupported says why it has none."""
     found = prepare_product(group, tensors, real)
-    if found.scales or any(item.element != real.name for item in found.factors):
+    elements = FLOATS if narrow else (real.name,)
+    if found.scales or any(item.element not in elements for item in found.factors):
         raise Unsupported("a factor is decoded")
     output = found.outputs[0]
     ordered = sorted(
@@ -164,9 +165,15 @@ def write_lane_pack(plan: LaneProduct, key: Key) -> TileKernel:
     ends = [builder.constant(plan.extents[name]) for name in (plan.lane, *loops)]
     with builder.foreach(ends) as (inner, variables):
         values = dict(zip((plan.lane, *loops), variables, strict=True))
-        value = inner.load(source.memref, source.places(inner, values), plan.real)
+        value = load_real(inner, source, source.places(inner, values), plan.real)
         inner.store(value, target.memref, target.places(inner, values))
     return parameters.close(builder, 1)
+
+
+def load_real(builder: Builder, access: Access, indices: Sequence[Value], real: Scalar) -> Value:
+    """An element of a factor in the type of the sums."""
+    value = builder.load(access.memref, indices, Scalar(access.element))
+    return value if access.element == real.name else builder.cast(value, real)
 
 
 def _known(extents: Iterable[int]) -> int:

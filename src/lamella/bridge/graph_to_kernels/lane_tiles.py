@@ -14,7 +14,13 @@ from math import prod
 
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.lane_products import LANE, LaneProduct, LaneWriter, write_lane_pack
+from lamella.bridge.graph_to_kernels.lane_products import (
+    LANE,
+    LaneProduct,
+    LaneWriter,
+    load_real,
+    write_lane_pack,
+)
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_number
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Tensors
@@ -218,7 +224,7 @@ class _Loaded:
         )
         if shifts not in self.elements:
             indices = [self._index(mode, shift) for mode, shift in enumerate(shifts)]
-            self.elements[shifts] = self.builder.load(self.access.memref, indices, self.real)
+            self.elements[shifts] = load_real(self.builder, self.access, indices, self.real)
         return self.elements[shifts]
 
     def _index(self, mode: int, shift: int) -> Value:

@@ -109,8 +109,9 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
             return WrittenProduct(first.name, first.write(), others)
     if group.front or group.copies:
         raise Unsupported("no kernel does all of it")
-    lanes = find_lane_product(group, place.tensors, place.real, place.fixed)
-    if place.target.has_threads:
+    threads = place.target.has_threads
+    lanes = find_lane_product(group, place.tensors, place.real, place.fixed, narrow=threads)
+    if threads:
         return WrittenProduct("lanes", write_lane_tiles(lanes, place.tensors, place.target), ())
     return WrittenProduct("lanes", write_lane_product(lanes, place.tensors), ())
 
