@@ -32,6 +32,7 @@ from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_fac
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
+from lamella.bridge.graph_to_kernels.placed_sums import part_long_sums
 from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.split_attention import SPLIT
@@ -120,6 +121,8 @@ class GroupWriter:
             return tuple(self.calls)
         if self.target.has_threads:
             self.stages = keep_factors(self.stages, self.place.fixed)
+            self.stages, placed = part_long_sums(self.stages, self.place.layouts, self._row_sizes)
+            self.place = replace(self.place, layouts={**self.place.layouts, **placed})
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
@@ -156,6 +159,11 @@ class GroupWriter:
     @property
     def _real(self) -> Scalar:
         return Scalar("f64" if self.stages.wide else "f32")
+
+    @property
+    def _row_sizes(self) -> tuple[int, ...]:
+        """The sizes that subgroups of row kernels may have."""
+        return tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
 
     @property
     def _views(self) -> dict[Key, TensorView]:
@@ -404,10 +412,9 @@ class GroupWriter:
         needed = {*self.stages.outputs, *_read(rest)}
         outputs = frozenset(name for name in made if name in needed)
         flat = {name: _flat(item) for name, item in self.place.layouts.items()}
-        sizes = tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
         own = frozenset(name for name in self.stages.tensors if name not in self.operands)
         inside = RowInside(own, self.stages.wide, self.target.has_threads)
-        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes, inside)
+        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, self._row_sizes, inside)
         operands = [
             replace(self._operand(name, parameter.type), offset=start)
             for name, start, parameter in zip(
