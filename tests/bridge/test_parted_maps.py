@@ -11,10 +11,12 @@ import pytest
 
 import lamella
 from lamella.backend import interpreter
+from lamella.backend.cpu.compile import emit
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dtype import F16, F32, I32, ElementType
 from lamella.bridge.graph_to_kernels import KernelWriter, flatten
+from lamella.bridge.graph_to_kernels.coverage import write_parts
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.parted_maps import part_maps
 from lamella.graph.build import Builder
@@ -22,7 +24,9 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Program
+from lamella.ops.formula import Apply, Contraction, Element, Index, Loop
 from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
+from tests.backend.cuda.test_cuda_text import assemble_on
 from tests.bridge.test_graph_to_kernels_rows import run_calls
 from tests.support.bridge.groups import whole_group
 from tests.support.bridge.operators.calls import agree, by_reference
@@ -171,3 +175,56 @@ def test_parts_lie_inside_a_border(tmp_path: Path) -> None:
     given = draw_inputs(made, np.random.default_rng(5))
     want = lamella.compile(path, backend="cpu", precision="bf16")(**given)
     np.testing.assert_allclose(run(**given)["y"], want["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_parts_are_one_launch() -> None:
+    """Work-groups of one kernel write all parts; small ones stay apart, which may be phases of other launches."""
+    drawing = Drawing()
+    sizes = (700, 33, 1, 250)
+    whole = drawing.concat(0, *(drawing.feed(size, 70) for size in sizes))
+    model, stages = drawing.finish(drawing.call("math.mul", whole, drawing.feed(1, 70)), whole)
+    assert run_on_threads(model, part_maps(stages), drawing.fed) == 1
+
+
+def test_many_parts_are_a_few_launches() -> None:
+    drawing = Drawing()
+    whole = drawing.concat(0, *(drawing.feed(50 + place, 70) for place in range(19)))
+    model, stages = drawing.finish(drawing.call("math.neg", whole))
+    assert run_on_threads(model, part_maps(stages), drawing.fed) == 2
+
+
+def test_both_branches_wait_for_the_kernel_before(tmp_path: Path) -> None:
+    """Work-items begin in the branches of a joined kernel: it waits before they do."""
+    drawing = Drawing()
+    whole = drawing.concat(0, drawing.feed(500, 70), drawing.feed(333, 70))
+    model, stages = drawing.finish(drawing.call("math.neg", whole))
+    writer = KernelWriter(model.library, target=find_target("sm_90a"))
+    names = {name: (name, None) for name in (*stages.inputs, *stages.outputs)}
+    writer.add_stages("group", part_maps(stages), names)
+    (kernel,) = writer.functions
+    text = emit(Program((kernel,)), find_target("sm_90a")).text
+    before, behind = text.split("griddepcontrol.wait")
+    assert "load float" not in before
+    assert behind.count("load float") > 1
+    assemble_on("sm_90a", text, tmp_path)
+
+
+def test_places_that_are_written_again_are_apart() -> None:
+    """What is written over what stands there comes behind it."""
+    loops = (Loop("i", 100), Loop("j", 50))
+    target, later = (
+        Element("y", (Index("i"), Index("j")), "real"),
+        Element("y", (Apply("+", (Index("i"), 7), "int"), Index("j")), "real"),
+    )
+    first = Contraction((target,), "=", (1.0,), loops)
+    part = Contraction((later,), "=", (2.0,), (Loop("i", 3), loops[1]))
+    behind = Contraction((replace_start(later, 100),), "=", (2.0,), (Loop("i", 3), loops[1]))
+    assert not write_parts([[first], [part]])
+    assert write_parts([[first], [behind]])
+
+
+def replace_start(element: Element, start: int) -> Element:
+    """An element whose first index begins elsewhere."""
+    return Element(
+        element.tensor, (Apply("+", (Index("i"), start), "int"), *element.indices[1:]), element.type
+    )

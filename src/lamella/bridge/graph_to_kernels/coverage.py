@@ -114,6 +114,23 @@ def _are_apart(boxes: Sequence[Box]) -> bool:
     )
 
 
+def write_parts(runs: Sequence[Sequence[Contraction]]) -> bool:
+    """Whether runs of formulas assign parts of the same tensors, none of which they read, and no place twice."""
+    names = {item.tensor for formula in runs[0] for item in formula.targets}
+    found: dict[str, list[Box]] = {name: [] for name in names}
+    for run in runs:
+        for formula in run:
+            written = [id(item) for item in formula.targets]
+            read = {item.tensor for item in elements(formula) if id(item) not in written}
+            target = formula.targets[0]
+            box = _box(formula, target)
+            plain = formula.sign in ASSIGNMENTS and len(formula.targets) == 1
+            if not plain or box is None or read & names or target.tensor not in names:
+                return False
+            found[target.tensor].append(box)
+    return all(len(boxes) == len(runs) and _are_apart(boxes) for boxes in found.values())
+
+
 def _extents(formula: Contraction) -> dict[str, int] | None:
     """The extents of the loops; None where one is empty or only the run knows it."""
     found = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}

@@ -28,6 +28,7 @@ from lamella.bridge.graph_to_kernels.decoded_factors import DECODED
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.joined_kernels import Run, join_parts
 from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
@@ -104,6 +105,8 @@ class GroupWriter:
     """Sums that go on from zeros, because no step writes every element."""
     _fixed: set[str] = field(default_factory=set)
     """What kernels of the group make of inputs that never change."""
+    _runs: list[Run] = field(default_factory=list)
+    """The calls of row kernels, with their stages."""
     _whole: dict[str, bool] = field(default_factory=dict)
     """Whether tensors are written whole, as far as somebody asked."""
 
@@ -126,6 +129,8 @@ class GroupWriter:
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
+        if self.target.has_threads:
+            self.functions, self.calls = join_parts(self.functions, self.calls, self._runs)
         return tuple(self.calls)
 
     def write_pages(self, attributes: Mapping[str, object]) -> tuple[KernelCall, ...]:
@@ -205,6 +210,7 @@ class GroupWriter:
             for count in counts:
                 try:
                     self._add_rows(stages[:count], stages[count:])
+                    self._runs.append((self.calls[-1], stages[:count]))
                     return count
                 except Unsupported:
                     continue

@@ -16,6 +16,7 @@ from lamella.backend.cpu.emit import integers, subgroups
 from lamella.backend.cpu.emit.context import EmitContext, Emitters
 from lamella.backend.cpu.emit.scalars import combine, identity
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, ScalarValue
+from lamella.kernels.build import regions
 from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.check.kinds import BYTES, component_of
 from lamella.lang.tensor.nodes import (
@@ -148,11 +149,17 @@ def wait_before(context: EmitContext, instruction: Instruction) -> None:
         context.out.line('call void asm sideeffect "", "~{memory}"()')
 
 
-def _runs_early(instruction: Instruction, early: frozenset[str]) -> bool:
-    """Whether an instruction touches no memory but arrays that are early: a branch that loads of them too."""
-    if isinstance(instruction, If):
-        inside = (instruction.then, *(() if instruction.otherwise is None else (instruction.otherwise,)))
-        return all(_runs_early(item.instruction, early) for region in inside for item in region.statements)
+def _runs_early(instruction: Instruction, early: frozenset[str], branch: bool = False) -> bool:
+    """Whether an instruction touches no memory but arrays that are early: a branch that loads of them too.
+
+    Work-items that begin in a branch would wait there, and those of the other branch would not.
+    """
+    if isinstance(instruction, If) or (branch and isinstance(instruction, Parallel)):
+        return all(
+            _runs_early(item.instruction, early, branch=True)
+            for region in regions(instruction)
+            for item in region.statements
+        )
     is_load = isinstance(instruction, Load) and instruction.operand.name in early
     return is_load or isinstance(instruction, NUMBERS)
 
