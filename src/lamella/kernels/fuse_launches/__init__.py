@@ -1,16 +1,18 @@
 """Launches that become one: on a GPU a launch costs more than a small kernel computes.
 
 Small launches in a row are *phases* of one kernel with one work-group: each subgroup takes work-groups of a phase in
-turn. Phases that have nothing to do with each other run side by side; barriers stand between the others. Where a larger
-launch alone reads what small ones before it make, each of its work-groups makes that itself, in local memory: the norm
-before a product, the activation between two. What only phases touch lies in local memory. A copy of memory that lies in
-a row is no launch at all: who reads it reads the original.
+turn. Phases that have nothing to do with each other run side by side, in many work-groups where there are no others;
+barriers stand between the others. What one multiprocessor moves slower than a launch begins stays a launch. Where a
+larger launch alone reads what small ones before it make, each of its work-groups makes that itself, in local memory,
+unless that costs more: the norm before a product, the activation between two. What only phases touch lies in local
+memory. A copy of memory that lies in a row is no launch at all: who reads it reads the original.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 
 from lamella.base.errors import Unsupported
@@ -18,7 +20,13 @@ from lamella.base.records import dataclass
 from lamella.kernels.fuse_launches.copies import forward_copies
 from lamella.kernels.fuse_launches.owners import Owners
 from lamella.kernels.fuse_launches.phase_writer import PhaseMemory, PhaseWriter
-from lamella.kernels.fuse_launches.phases import MOST_SUBGROUPS, Phase, find_levels, find_phase
+from lamella.kernels.fuse_launches.phases import (
+    LAUNCH_BYTES,
+    MOST_SUBGROUPS,
+    Phase,
+    find_levels,
+    find_phase,
+)
 from lamella.kernels.fuse_launches.promises import FEW_BYTES, fit_promises
 from lamella.kernels.launches import Launch, LaunchList
 from lamella.lang.tensor.nodes import Function
@@ -26,6 +34,10 @@ from lamella.lang.tensor.nodes import Function
 SHARED_SUBGROUPS = 8
 """Subgroups of a work-group that makes by itself what it reads."""
 MOST_PHASES = 24
+BESIDE_SUBGROUPS = 4
+"""Subgroups of a work-group of launches that run side by side."""
+MULTIPROCESSORS = 132
+"""Those of a GPU for which it is decided what is worth doing again: it changes no number."""
 MOST_REPEATED = 1 << 13
 """Work-groups of a launch up to which each of them may do again what a small launch did."""
 
@@ -121,7 +133,8 @@ class _Fusing:
         """A launch of many work-groups, with those before it that it can do again in each of them."""
         for count in range(min(len(self._row), MOST_PHASES), 0, -1):
             rest, taken = self._row[:-count], self._row[-count:]
-            if phase.launch.groups <= MOST_REPEATED and self._is_private(taken, phase):
+            worth = phase.launch.groups <= MOST_REPEATED and _is_worth_repeating(taken, phase)
+            if worth and self._is_private(taken, phase):
                 try:
                     launch = self._fuse([*taken, phase], repeated=True)
                 except Unsupported:
@@ -162,15 +175,7 @@ class _Fusing:
         if key not in self.made:
             name = f"owned_{len(self.made)}"
             self.made[key] = self._owners.write(name, memory, taken, owner, (sharing, settled))
-        return Launch(
-            self.made[key].name,
-            tuple(memory.views.values()),
-            tuple(place for place, name in enumerate(memory.views) if name in memory.written),
-            owner.launch.groups,
-            memory.has_fault,
-            owner.launch.operator,
-            owner.launch.origin,
-        )
+        return self._launch(self.made[key], memory, owner.launch.groups, owner.launch)
 
     def _is_private(self, taken: Sequence[Phase], phase: Phase) -> bool:
         """Whether nobody but these and the last launch sees what these make, which the last one reads."""
@@ -198,13 +203,37 @@ class _Fusing:
     def flush(self) -> None:
         """Write the small launches that wait, as one where that goes."""
         row, self._row = self._row, []
-        if len(row) > 1:
-            try:
-                self.done.append(self._fuse(row, repeated=False))
-                return
-            except Unsupported:
-                pass
-        self.done += [item.launch for item in row]
+        for run in _runs(row):
+            self.done += self._join(run)
+
+    def _join(self, run: Sequence[Phase]) -> Sequence[Launch]:
+        """One launch for several that follow each other, where that goes."""
+        if len(run) > 1:
+            with suppress(Unsupported):
+                beside = len(find_levels(run)) == 1
+                return [self._put_beside(run) if beside else self._fuse(run, repeated=False)]
+        return [item.launch for item in run]
+
+    def _put_beside(self, phases: Sequence[Phase]) -> Launch:
+        """One launch for several of which none touches what another one writes."""
+        memory = PhaseMemory(self.whole, phases, set(), False)
+        writer = PhaseWriter(memory, BESIDE_SUBGROUPS)
+        key = "beside", writer.key(phases, False)
+        if key not in self.made:
+            self.made[key] = writer.write_beside(f"beside_{len(self.made)}", phases)
+        count = sum(item.launch.groups for item in phases)
+        return self._launch(self.made[key], memory, -(-count // writer.subgroups), phases[0].launch)
+
+    def _launch(self, function: Function, memory: PhaseMemory, groups: int, origin: Launch) -> Launch:
+        return Launch(
+            function.name,
+            tuple(memory.views.values()),
+            tuple(place for place, name in enumerate(memory.views) if name in memory.written),
+            groups,
+            memory.has_fault,
+            origin.operator,
+            origin.origin,
+        )
 
     def _fuse(self, phases: Sequence[Phase], repeated: bool) -> Launch:
         """One launch for several; with `repeated` all but the last are done in each work-group of the last."""
@@ -214,17 +243,29 @@ class _Fusing:
         key = writer.key(phases, repeated)
         if key not in self.made:
             self.made[key] = writer.write(f"phases_{len(self.made)}", phases, repeated)
-        function = self.made[key]
         first = phases[-1].launch if repeated else phases[0].launch
-        return Launch(
-            function.name,
-            tuple(memory.views.values()),
-            tuple(place for place, name in enumerate(memory.views) if name in memory.written),
-            -(-groups // writer.subgroups) if repeated else 1,
-            memory.has_fault,
-            first.operator,
-            first.origin,
-        )
+        return self._launch(self.made[key], memory, -(-groups // writer.subgroups) if repeated else 1, first)
+
+
+def _runs(row: Sequence[Phase]) -> Iterator[list[Phase]]:
+    """Launches that may become one: small ones that move little; others as long as they run side by side."""
+    run: list[Phase] = []
+    for item in row:
+        joins = bool(run) and run[-1].is_heavy == item.is_heavy
+        if joins and item.is_heavy:
+            joins = len(find_levels([*run, item])) == 1
+        if run and not joins:
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
+
+
+def _is_worth_repeating(taken: Sequence[Phase], phase: Phase) -> bool:
+    """Whether work-groups that do again what some launches did move less than those launches would cost."""
+    turns = -(-phase.launch.groups // (SHARED_SUBGROUPS * MULTIPROCESSORS))
+    return turns * sum(item.moved for item in taken) <= LAUNCH_BYTES * len(taken)
 
 
 def _subgroups(phases: Sequence[Phase], repeated: bool) -> int:

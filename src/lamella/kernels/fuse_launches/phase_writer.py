@@ -176,6 +176,24 @@ class PhaseWriter:
                     taken += item.launch.groups
         return self.close(name, parameters, builder)
 
+    def write_beside(self, name: str, phases: Sequence[Phase]) -> Function:
+        """Write a kernel of phases that have nothing to do with each other, each subgroup with a work-group of one."""
+        parameters, builder = self.begin()
+        with builder.parallel() as region:
+            own, count = region.builtin("subgroup_id", LANE), region.constant(self.subgroups)
+            first = region.arith("mul", region.builtin("group_id", INDEX), count)
+            self._write_one_of(region, phases, region.arith("add", first, region.cast(own, INDEX)))
+        return self.close(name, parameters, builder)
+
+    def _write_one_of(self, builder: Builder, phases: Sequence[Phase], number: Value) -> None:
+        """The phase that has a work-group of a number, where all of them are counted one after the other."""
+        first, *others = phases
+        count = builder.constant(first.launch.groups)
+        with builder.choice(builder.compare("lt", number, count)) as (then, otherwise):
+            self._write_body(then, first, number)
+            if others:
+                self._write_one_of(otherwise, others, otherwise.arith("sub", number, count))
+
     def begin(self) -> tuple[list[Parameter], Builder]:
         """The parameters, and a body that has what lies in local memory."""
         memory, parameters = self.memory, []

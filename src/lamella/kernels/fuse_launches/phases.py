@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.kernels.build import regions
-from lamella.kernels.launches import FILL, Launch
+from lamella.kernels.launches import ELEMENT_BYTES, FILL, BufferView, Launch
 from lamella.kernels.rewrite import constants_of, make_names_unique, walk
 from lamella.lang.tensor.nodes import (
     Arith,
@@ -40,6 +40,8 @@ MOST_STEPS = 512
 """Trips of the loops of a subgroup, over all its work-groups, up to which a launch is small."""
 MOST_ROUNDS = 2
 """Work-groups of a small launch for each subgroup that takes them."""
+LAUNCH_BYTES = 1 << 17
+"""What one multiprocessor moves in the time that a launch costs, 1.8 µs."""
 PURE = (Constant, Arith, Cast, Compare, Math, Load)
 INSIDE = (*PURE, Store, Yield, SubgroupBroadcast, SubgroupOperation)
 """Instructions of work-items that phases may have, beside loops and branches."""
@@ -53,12 +55,19 @@ class Phase:
     function: Function
     steps: int
     """Trips of the loops of one work-group."""
+    moved: int = 0
+    """Bytes that all of them load and store, at most."""
 
     @property
     def is_small(self) -> bool:
         """Whether one work-group does it in little time."""
         rounds = -(-self.launch.groups // MOST_SUBGROUPS)
         return rounds <= MOST_ROUNDS and rounds * self.steps <= MOST_STEPS
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether one multiprocessor moves what it touches slower than a launch begins that has all of them."""
+        return self.moved > LAUNCH_BYTES
 
 
 def find_phase(launch: Launch, functions: Mapping[str, Function]) -> Phase | None:
@@ -67,13 +76,17 @@ def find_phase(launch: Launch, functions: Mapping[str, Function]) -> Phase | Non
     if function is None or launch.kernel == FILL:
         return None
     try:
-        return Phase(launch, function, _steps_of(function))
+        steps, moved = _cost_of(function)
     except Unsupported:
         return None
+    # What data decide, such as rows of a table, may be all of it or little.
+    return Phase(
+        launch, function, steps, min(moved * launch.groups, sum(item.reach for item in launch.arguments))
+    )
 
 
-def _steps_of(function: Function) -> int:
-    """The trips of the loops of a subgroup; Unsupported where the kernel is no phase."""
+def _cost_of(function: Function) -> tuple[int, int]:
+    """The trips of the loops of a subgroup, and the bytes that it moves; Unsupported where the kernel is no phase."""
     given = Dictionary() if function.attributes is None else function.attributes
     if given.find("subgroup_size") != WARP or not all(map(_is_known, function.parameters)):
         raise Unsupported("its sizes are others")
@@ -81,7 +94,13 @@ def _steps_of(function: Function) -> int:
     if any(isinstance(item, Parallel) for item in nodes) and given.find("work_group_size") != (WARP, 1):
         raise Unsupported("its work-groups have several subgroups")
     function = make_names_unique(function)
-    return _count(function.body, _Lengths(constants_of(function), find_spans(function.body)), inside=False)
+    elements = {
+        item.value.name: ELEMENT_BYTES[item.type.element]
+        for item in function.parameters
+        if isinstance(item.type, Memref)
+    }
+    lengths = _Lengths(constants_of(function), find_spans(function.body), elements)
+    return _count(function.body, lengths, inside=False), _bytes(function.body, lengths, 1)
 
 
 def _is_known(parameter: Parameter) -> bool:
@@ -112,6 +131,8 @@ class _Lengths:
 
     numbers: Mapping[str, object]
     spans: Mapping[tuple[str, str], int]
+    elements: Mapping[str, int]
+    """The bytes of an element of each parameter."""
 
     def trips(self, begin: Value, end: Value, step: int) -> int:
         """The trips of a loop; Unsupported where nothing says how many."""
@@ -157,6 +178,32 @@ def _count(region: Region, lengths: _Lengths, inside: bool) -> int:
     return total
 
 
+def _bytes(region: Region, lengths: _Lengths, lanes: int) -> int:
+    """What the loads and stores of a region move, of each of so many work-items."""
+    total = 0
+    for statement in region.statements:
+        node = statement.instruction
+        match node:
+            case Parallel():
+                total += _bytes(node.body, lengths, WARP)
+            case Foreach():
+                trips = 1
+                for begin, end in zip(node.begins, node.ends, strict=True):
+                    trips *= lengths.trips(begin, end, 1)
+                total += trips * _bytes(node.body, lengths, 1)
+            case For():
+                step = None if node.step is None else lengths.numbers.get(node.step.name)
+                trips = lengths.trips(node.begin, node.end, step if isinstance(step, int) else 1)
+                total += trips * _bytes(node.body, lengths, lanes)
+            case If():
+                total += max(_bytes(item, lengths, lanes) for item in regions(node))
+            case Load() | Store():
+                total += lanes * lengths.elements.get(node.operand.name, 0)
+            case _:
+                continue
+    return total
+
+
 def find_levels(phases: Sequence[Phase]) -> list[list[Phase]]:
     """Phases in the order in which they run: those of one level touch nothing that another of it writes."""
     levels: list[int] = []
@@ -171,6 +218,22 @@ def find_levels(phases: Sequence[Phase]) -> list[list[Phase]]:
 
 def _conflict(one: Phase, other: Phase) -> bool:
     """Whether one of two launches writes memory that the other touches."""
-    touched = [{view.buffer for view in item.launch.arguments} for item in (one, other)]
-    written = [{item.launch.arguments[place].buffer for place in item.launch.writes} for item in (one, other)]
-    return bool(written[0] & touched[1] or written[1] & touched[0])
+    touched, written = (one.launch.arguments, other.launch.arguments), (_written(one), _written(other))
+    return any(
+        _meet(first, second)
+        for made, used in ((written[0], touched[1]), (written[1], touched[0]))
+        for first in made
+        for second in used
+    )
+
+
+def _written(phase: Phase) -> list[BufferView]:
+    return [phase.launch.arguments[place] for place in phase.launch.writes]
+
+
+def _meet(one: BufferView, other: BufferView) -> bool:
+    """Whether two views reach the same bytes of a buffer; parts of one that is stacked lie one behind the other."""
+    if one.buffer != other.buffer:
+        return False
+    begins = [ELEMENT_BYTES[item.element] * item.offset for item in (one, other)]
+    return begins[0] < begins[1] + other.reach and begins[1] < begins[0] + one.reach
