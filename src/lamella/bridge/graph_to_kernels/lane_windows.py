@@ -2,8 +2,9 @@
 
     m[c, i] >= x[c, |2 * i + j - 1|]          y[c, i] = f(m[c, i], …)
 
-Neighbouring threads have neighbouring channels, and each of them a tile of windows, which share what they read. What
-lies outside of the image is read at its border and does not count; what is made of the windows is made beside them.
+Neighbouring threads have neighbouring channels, and each of them a tile of windows, which overlap and share what they
+read. What lies outside of the image is read at its border and does not count; what is made of the windows is made
+beside them.
 """
 
 from __future__ import annotations
@@ -110,6 +111,8 @@ def find_lane_windows(
         raise Unsupported("it has few lanes, or no small windows")
     if not all(_is_window(image, name, ordered) for name in taps):
         raise Unsupported("it goes over more than windows")
+    if not any(_overlap(image, name, extent, ordered) for name, extent in taps.items()):
+        raise Unsupported("each element is read once")
     tiles = ItemTiles(long, ordered[-1], tuple(ordered[:-1])).fit(taps, [image], target)
     return LaneWindows(stage, real, image, key_of(value), insides, taps, tuple(found), tiles)
 
@@ -147,6 +150,15 @@ def _is_window(image: Access, name: str, ordered: Sequence[str]) -> bool:
     """Whether a loop goes along a dimension that the output counts too."""
     axis = image.axis(name)
     return axis is not None and any(axis.index.coefficient(item) for item in ordered)
+
+
+def _overlap(image: Access, name: str, extent: int, ordered: Sequence[str]) -> bool:
+    """Whether windows along a dimension reach into the next ones: else subgroups share them as any reduction."""
+    axis = image.axis(name)
+    if axis is None:
+        return False
+    steps = [abs(axis.index.coefficient(item)) for item in ordered if axis.index.coefficient(item)]
+    return abs(axis.index.coefficient(name)) * (extent - 1) >= min(steps)
 
 
 def write_lane_windows(plan: LaneWindows, tensors: Tensors) -> TileKernel:
