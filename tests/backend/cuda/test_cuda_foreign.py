@@ -6,8 +6,11 @@ A driver that computes nothing is enough to see where arrays lie, what is waited
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -113,6 +116,27 @@ def test_what_is_handed_over_lives_as_long_as_it_is_held(device: FakeDriver) -> 
     assert all(item.held[-1] is not array for item in dlpack._given.values())
 
 
+def test_arrays_of_others_outlive_python() -> None:
+    """What is held by a module goes when all modules have gone, and is given back then."""
+    script = """
+        import numpy as np
+        from lamella.backend.cuda.dlpack import HOST, Layout, make_capsule
+
+        class Handed:
+            def __dlpack__(self, **words):
+                return make_capsule(Layout(room.ctypes.data, (4,), room.dtype, (4,), True, room, (HOST, 0)), True)
+
+            def __dlpack_device__(self):
+                return HOST, 0
+
+        room = np.arange(4, dtype="f4")
+        np.kept = np.from_dlpack(Handed())
+        print(np.kept)
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0. 1. 2. 3.]\n", "")
+
+
 def test_a_capsule_that_nobody_takes_keeps_nothing(device: FakeDriver) -> None:
     arrays = [cuda.to_device(np.zeros(4, np.float32)) for _ in range(8)]
     kept = arrays[0].__dlpack__()
@@ -212,6 +236,11 @@ def test_what_makes_an_array_is_waited_for(
         (described(shape=(4, -1)), "sizes below 0"),
         (described(shape=(4,), strides=(4, 4)), "other strides than axes"),
         (described(mask=object()), "a mask"),
+        (described(shape=(1,) * 65), "more than 64 axes"),
+        (described(shape=(4.0,)), "is no array of the host or of the device"),
+        (described(strides=(None,)), "is no array of the host or of the device"),
+        (described(stream="first"), "is no array of the host or of the device"),
+        (described(kind="|O"), "objects of Python"),
         (described(data=4096), "is no array of the host or of the device"),
         (SimpleNamespace(__cuda_array_interface__=7), "is no array of the host or of the device"),
         (described(data=(8192, False)), "says that it lies on a GPU does not"),

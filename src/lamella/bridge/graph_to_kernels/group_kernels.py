@@ -29,6 +29,7 @@ from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.joined_kernels import Run, join_parts
+from lamella.bridge.graph_to_kernels.lane_windows import find_lane_windows, write_lane_windows
 from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
@@ -202,6 +203,8 @@ class GroupWriter:
                     return last
                 except Unsupported:
                     continue
+        with suppress(Unsupported):
+            return self._add_windows(stages)
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
             for stage in stages[:run]:
@@ -294,20 +297,28 @@ class GroupWriter:
         """The kernels of a sum of products by the way that is chosen, where somebody chooses."""
         place = ProductPlace(self._views, self._real, self.target, fixed, self.rounds, self.narrow)
         written = write_product(group, place)
-        if self.choose is None:
-            for kernel in written.kernels:
-                self._add_tile(kernel)
-            return
         here = self._aside()
+        chosen = here._as_usual(written, group, rest)
         problem = Problem(
-            here._as_candidate(written.name, written.kernels),
+            chosen,
             prod(extents_of(group.product).values()),
             frozenset(self.operands[name] for name in self.place.fixed if name in self.operands),
-            partial(here._write_others, written, group, rest),
+            partial(here._write_others, written, chosen.name, group, rest),
         )
-        chosen = self.choose(problem)
+        if self.choose is not None:
+            chosen = self.choose(problem)
         self.functions += chosen.functions
         self.calls += chosen.calls
+
+    def _as_usual(
+        self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
+    ) -> Candidate:
+        """What is taken where nothing is measured: the first way, or parts of long sums of few tiles."""
+        way = written.in_parts
+        if way is not None:
+            with suppress(Unsupported):
+                return self._in_parts(way, way.write(), group, rest)
+        return self._as_candidate(written.name, written.kernels)
 
     def _aside(self) -> GroupWriter:
         """A writer that stands where this one does: what it writes is nobody's yet."""
@@ -337,10 +348,12 @@ class GroupWriter:
         return Candidate(name, tuple(functions), tuple(calls))
 
     def _write_others(
-        self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
+        self, written: WrittenProduct, usual: str, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Iterator[Candidate]:
-        """The other ways to compute a product, that of a library last."""
-        for way in written.others:
+        """The ways to compute a product beside the usual one, that of a library last."""
+        if usual != written.name:
+            yield self._as_candidate(written.name, written.kernels)
+        for way in (item for item in written.others if item.name != usual):
             with suppress(Unsupported):
                 own = way.write()
                 yield (
@@ -409,6 +422,20 @@ class GroupWriter:
         parameters = (*kernel.parameters, *([FAULT] if kernel.faults else []))
         function = Function(self._next, parameters, kernel.body, kernel.attributes)
         self._add(function, operands, kernel.groups, kernel.faults, once)
+
+    def _add_windows(self, stages: Sequence[Contraction]) -> int:
+        """Windows with what is made of them, as many stages as one kernel can be; gives how many those are."""
+        if self._is_started(stages[0]):
+            raise Unsupported("a sum goes on from what its target holds")
+        self._lay(stages[0])
+        hidden = stages[0].targets[0].tensor
+        for count in dict.fromkeys((_count_ends(stages), 1)):
+            is_needed = hidden in {*self.stages.outputs, *_read(stages[count:])}
+            with suppress(Unsupported):
+                found = find_lane_windows(stages[:count], self._views, self._real, self.target, is_needed)
+                self._add_tile(write_lane_windows(found, self._views))
+                return count
+        raise Unsupported("it has no windows whose lanes lie closest")
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:
