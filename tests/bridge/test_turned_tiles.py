@@ -5,28 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import lamella
 from lamella.backend import cpu, interpreter
-from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.named import NamedKernels
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dtype import BF16, BOOL, F16, F32, I8, I64, ElementType
-from lamella.bridge.graph_to_kernels import flatten
+from lamella.bridge.graph_to_kernels import KernelWriter, flatten
 from lamella.bridge.graph_to_kernels.flat import FlatLayout, flatten_stages, row_major, span_of
+from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.rows import RowInside, RowKernel, write_rows
 from lamella.bridge.graph_to_kernels.turned_tiles import ITEMS, plan_tiles
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
+from lamella.kernels.launches import dense_layout
 from lamella.kernels.rewrite import walk
+from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Barrier, For, Program
-from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
 from tests.support.bridge.groups import whole_group
 from tests.support.bridge.operators.calls import agree, build, by_reference, call
 from tests.support.judges.harness import library
@@ -220,20 +219,35 @@ def test_several_maps_share_tiles() -> None:
     agree({name: memory[name].reshape(50, 70, 3) for name in stages.outputs}, by_reference(model)(**fed))
 
 
-def test_nothing_turns_behind_a_pool(tmp_path: Path) -> None:
-    """What a group keeps to itself lies as what it is made of: channels side by side, as the product before stores."""
-    shapes = "@input { x: real[2,3,14,10]; } @variable { a: real[64,3,1,1]; w: real[40,64,3,3]; }"
-    lines = "c = nn.conv(x, a); p = nn.max_pool{size=[3,3], stride=[2,2], padding=[1,1,1,1]}(c);"
-    lines += " y = nn.conv{padding=1}(p, w);"
-    path = write_graph(tmp_path, shapes + " @output { y: real[2,40,7,5]; }", lines)
-    made = plan(path)
-    pooling = [call for item in made.calls.values() for call in item if "pool" in call.kernel]
-    source, held = pooling[0].operands
-    assert held.is_temporary
-    assert [item.strides.index(1) for item in (source, held) if item.strides] == [2, 2]
-    kernels = [item for item in made.program.functions if "pool" in item.name]
-    assert not any(isinstance(item.instruction, Barrier) for kernel in kernels for item in walk(kernel.body))
-    given = draw_inputs(made, np.random.default_rng(5))
-    run = compile_graph(made, cpu.compile_program(made.program).call)
-    want = lamella.compile(path, backend="cpu", precision="bf16")(**given)
-    np.testing.assert_allclose(run(**given)["y"], want["y"], rtol=1e-4, atol=1e-4)
+def test_what_a_group_keeps_lies_as_what_it_is_made_of() -> None:
+    """Exponentials that windows read again and again have channels side by side, as what they are made of."""
+    builder = Builder(library("specification"), "G")
+    shape = (2, 64, 14, 10)
+    made = builder.call("math.exp", builder.input("x0", F32, shape))
+    pooled = builder.call("nn.max_pool", made, size=(5, 5), stride=(1, 1), padding=(2, 2, 2, 2))
+    model = flatten(Model(builder.finish(pooled), builder.library))
+    stages = inline(model.library, whole_group(model))
+    writer = KernelWriter(model.library, target=find_target("sm_90a"))
+    names = {name: (name, None) for name in (*stages.inputs, *stages.outputs)}
+    order = (0, 2, 3, 1)
+    laid_out = {name: dense_layout(shape, order) for name in (*stages.inputs, *stages.outputs)}
+    calls = writer.add_stages("group", stages, names, GroupPlace(frozenset(), laid_out))
+    kept = [item for each in calls for item in each.operands if item.is_temporary and len(item.shape) == 4]
+    assert kept
+    assert {item.strides[item.shape.index(64)] for item in kept if item.strides} == {1}
+    assert not any(
+        isinstance(item.instruction, Barrier) for one in writer.functions for item in walk(one.body)
+    )
+    arrays = {"x0": np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32)}
+    memory = {"x0": laid(arrays["x0"], FlatLayout(laid_out["x0"].strides)).reshape(-1)}
+    compiled = cpu.compile_program(Program(tuple(writer.functions)))
+    for each in calls:
+        given = []
+        for item in each.operands:
+            held = memory.setdefault(item.name, np.zeros(prod(shape), np.float32))
+            steps = [4 * stride for stride in item.strides or ()] or [4]
+            given.append(np.lib.stride_tricks.as_strided(held, item.shape, steps))
+        compiled.call(each.kernel, given, each.groups)
+    (output,) = stages.outputs
+    found = whole(memory[output], shape, FlatLayout(laid_out[output].strides))
+    agree({output: found}, by_reference(model)(x0=arrays["x0"]))
