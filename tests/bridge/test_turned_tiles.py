@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import lamella
 from lamella.backend import cpu, interpreter
+from lamella.backend.executor.kernels import compile_graph
 from lamella.backend.named import NamedKernels
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dtype import BF16, BOOL, F16, F32, I8, I64, ElementType
@@ -23,6 +26,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.nodes import Barrier, For, Program
+from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
 from tests.support.bridge.groups import whole_group
 from tests.support.bridge.operators.calls import agree, build, by_reference, call
 from tests.support.judges.harness import library
@@ -37,7 +41,9 @@ def kernel_of(stages: Stages, layouts: dict[str, FlatLayout]) -> RowKernel:
     return write_rows("k", stages.contractions, stages.tensors, outputs, layouts, SIZES, THREADS)
 
 
-def run(stages: Stages, kernel: RowKernel, fed: dict[str, Array], layouts: dict[str, FlatLayout]) -> Array:
+def run_proved(
+    stages: Stages, kernel: RowKernel, fed: dict[str, Array], layouts: dict[str, FlatLayout]
+) -> Array:
     """What a kernel writes, as machine code that tests no access: all of them are proved."""
     compiled = cpu.compile_program(Program((kernel.function,)))
     assert not [item.message for item in compiled.findings]
@@ -151,7 +157,7 @@ def test_random_maps_agree_with_the_reference(seed: int, element: ElementType) -
     model, stages = drawn.finish(element)
     kernel = kernel_of(stages, drawn.layouts)
     assert any(isinstance(item.instruction, Barrier) for item in walk(kernel.function.body))
-    found = run(stages, kernel, drawn.fed, drawn.layouts)
+    found = run_proved(stages, kernel, drawn.fed, drawn.layouts)
     judge = by_reference(model)(**drawn.fed)[stages.outputs[0]]
     agree({"y": found}, {"y": judge.astype(found.dtype)})
 
@@ -162,7 +168,7 @@ def test_the_interpreter_agrees() -> None:
     kernel = kernel_of(stages, drawn.layouts)
     judge = interpreter.compile_program(Program((kernel.function,)))
     found = call_on(judge, stages, kernel, drawn.fed, drawn.layouts)
-    assert np.array_equal(found, run(stages, kernel, drawn.fed, drawn.layouts))
+    assert np.array_equal(found, run_proved(stages, kernel, drawn.fed, drawn.layouts))
 
 
 @pytest.mark.parametrize(
@@ -212,3 +218,22 @@ def test_several_maps_share_tiles() -> None:
     compiled = cpu.compile_program(Program((kernel.function,)))
     compiled.call("k", [memory[name] for name in kernel.tensors], kernel.groups)
     agree({name: memory[name].reshape(50, 70, 3) for name in stages.outputs}, by_reference(model)(**fed))
+
+
+def test_nothing_turns_behind_a_pool(tmp_path: Path) -> None:
+    """What a group keeps to itself lies as what it is made of: channels side by side, as the product before stores."""
+    shapes = "@input { x: real[2,3,14,10]; } @variable { a: real[64,3,1,1]; w: real[40,64,3,3]; }"
+    lines = "c = nn.conv(x, a); p = nn.max_pool{size=[3,3], stride=[2,2], padding=[1,1,1,1]}(c);"
+    lines += " y = nn.conv{padding=1}(p, w);"
+    path = write_graph(tmp_path, shapes + " @output { y: real[2,40,7,5]; }", lines)
+    made = plan(path)
+    pooling = [call for item in made.calls.values() for call in item if "pool" in call.kernel]
+    source, held = pooling[0].operands
+    assert held.is_temporary
+    assert [item.strides.index(1) for item in (source, held) if item.strides] == [2, 2]
+    kernels = [item for item in made.program.functions if "pool" in item.name]
+    assert not any(isinstance(item.instruction, Barrier) for kernel in kernels for item in walk(kernel.body))
+    given = draw_inputs(made, np.random.default_rng(5))
+    run = compile_graph(made, cpu.compile_program(made.program).call)
+    want = lamella.compile(path, backend="cpu", precision="bf16")(**given)
+    np.testing.assert_allclose(run(**given)["y"], want["y"], rtol=1e-4, atol=1e-4)

@@ -25,12 +25,14 @@ from lamella.bridge.graph_to_kernels.contraction import (
 )
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.decoded_factors import DECODED
-from lamella.bridge.graph_to_kernels.factors import is_contraction
+from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
+from lamella.bridge.graph_to_kernels.placed_sums import part_long_sums
 from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.split_attention import SPLIT
@@ -52,7 +54,7 @@ from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_fr
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Candidate, Choose, Problem
-from lamella.kernels.launches import Layout
+from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import KernelCall, KernelOperand
 from lamella.kernels.rewrite import rewrite, with_statements
 from lamella.kernels.target import Target
@@ -119,6 +121,8 @@ class GroupWriter:
             return tuple(self.calls)
         if self.target.has_threads:
             self.stages = keep_factors(self.stages, self.place.fixed)
+            self.stages, placed = part_long_sums(self.stages, self.place.layouts, self._row_sizes)
+            self.place = replace(self.place, layouts={**self.place.layouts, **placed})
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
@@ -157,6 +161,11 @@ class GroupWriter:
         return Scalar("f64" if self.stages.wide else "f32")
 
     @property
+    def _row_sizes(self) -> tuple[int, ...]:
+        """The sizes that subgroups of row kernels may have."""
+        return tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
+
+    @property
     def _views(self) -> dict[Key, TensorView]:
         return {
             (name, None): TensorView(Value(name), item.element, item.shape, self.place.layouts.get(name))
@@ -190,6 +199,8 @@ class GroupWriter:
                     continue
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
+            for stage in stages[:run]:
+                self._lay(stage)
             counts: list[int] = [run, *range(min(run - 1, MOST_TRIED), 0, -1)]
             for count in counts:
                 try:
@@ -197,8 +208,31 @@ class GroupWriter:
                     return count
                 except Unsupported:
                     continue
+        self._lay(stages[0])
         self._add_plain(stages[0])
         return 1
+
+    def _lay(self, stage: Contraction) -> None:
+        """Lay a temporary as what it is made of: where work-items are neighbours they then read neighbours."""
+        (target, *others), shapes = stage.targets, self.stages.tensors
+        known = {*self.operands, *self.place.layouts, *self.place.fixed}
+        if not self.target.has_threads or others or target.tensor in known or self._is_factor(target.tensor):
+            return
+        lies = {name: view.lies.strides for (name, _), view in self._views.items()}
+        for name in (target.tensor, *self.place.fixed):
+            lies.pop(name, None)
+        order = inherited_order(stage, shapes, lies)
+        if order is not None and order != tuple(range(len(order))):
+            layout = dense_layout(shapes[target.tensor].shape, order)
+            self.place = replace(self.place, layouts={**self.place.layouts, target.tensor: layout})
+
+    def _is_factor(self, tensor: str) -> bool:
+        """Whether a product of two tensors that the run makes reads one, which wants it row by row."""
+        return any(
+            tensor in _read([stage]) and product_factors(stage, self.place.fixed) is None
+            for stage in self.stages.contractions
+            if find_factors(stage) is not None
+        )
 
     def _counts(self, stages: Sequence[Contraction]) -> Iterable[tuple[int, int]]:
         """How many stages may be a product with its ends, and how many behind them copies of those, most first."""
@@ -378,10 +412,9 @@ class GroupWriter:
         needed = {*self.stages.outputs, *_read(rest)}
         outputs = frozenset(name for name in made if name in needed)
         flat = {name: _flat(item) for name, item in self.place.layouts.items()}
-        sizes = tuple(item for item in SIZES if item in self.target.subgroup_sizes) or SIZES
         own = frozenset(name for name in self.stages.tensors if name not in self.operands)
         inside = RowInside(own, self.stages.wide, self.target.has_threads)
-        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, sizes, inside)
+        kernel = write_rows(self._next, stages, self.stages.tensors, outputs, flat, self._row_sizes, inside)
         operands = [
             replace(self._operand(name, parameter.type), offset=start)
             for name, start, parameter in zip(

@@ -16,6 +16,7 @@ from lamella.bridge.graph_to_kernels.contraction import elements
 from lamella.bridge.graph_to_kernels.coverage import Copy, find_copy, find_part
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.gathers import GATHERED
+from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ACCUMULATED
 from lamella.bridge.graph_to_kernels.tiled import extents_of, meet, meeting, place_of
@@ -292,17 +293,25 @@ class _Choosing:
             if rows is not None:
                 lies[target] = dense_layout(shape, _last(_dimension(*rows), len(shape))).strides
                 continue
-            read = {element.tensor: element for element in elements(stage) if element.tensor in lies}
-            orders = (
-                (tensors[name].volume, order)
-                for name, element in read.items()
-                if (order := _order_along(stage, element, lies[name], shape)) is not None
-            )
-            largest = max(orders, default=None)
-            if largest is not None and target not in found:
-                found[target] = largest[1]
-                lies[target] = dense_layout(shape, largest[1]).strides
+            order = inherited_order(stage, tensors, lies)
+            if order is not None and target not in found:
+                found[target] = order
+                lies[target] = dense_layout(shape, order).strides
         return found
+
+
+def inherited_order(
+    stage: Contraction, tensors: Mapping[str, GroupTensor], lies: Mapping[str, Sequence[int]]
+) -> tuple[int, ...] | None:
+    """The order of a stage's target that goes along the largest tensor it reads, of those whose strides are told."""
+    shape = tensors[stage.targets[0].tensor].shape
+    read = {element.tensor: element for element in elements(stage) if element.tensor in lies}
+    orders = (
+        (tensors[name].volume, order)
+        for name, element in read.items()
+        if (order := _order_along(stage, element, lies[name], shape)) is not None
+    )
+    return max(orders, default=(0, None))[1]
 
 
 def _order_along(

@@ -63,7 +63,7 @@ def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
         # By its number too: several formulas may add to one target, each in parts of its own.
         partial = GroupTensor(f"{held.name}/{number}{PARTIAL}", held.element, (count, *held.shape))
         tensors[partial.name] = partial
-        first, rest = _parted(stage, loop, count, partial.name)
+        first, rest = part_sum(stage, loop, count, partial.name)
         found.append(first)
         waiting.insert(0, rest)  # the sum of many parts may be worth parts itself
     return replace(stages, contractions=tuple(found), tensors=tensors)
@@ -150,8 +150,8 @@ def _names_of(indices: Sequence[object]) -> set[str]:
     return {item.name for item in reachable(*indices) if isinstance(item, Index)}
 
 
-def _parted(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:
-    """A sum for each part of a loop, and the sum of all parts."""
+def part_sum(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:
+    """A sum for each part of a loop, in a tensor of a name, and the sum of all parts."""
     part, inner = f"{loop.index}/", f"{loop.index}%"
     length = loop.extent // count if isinstance(loop.extent, int) else 1
     index = Apply("+", (Apply("*", (Index(part), length), "int"), Index(inner)), "int")
