@@ -16,6 +16,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Operation
 from lamella.graph.passes.decompose_all import decompose_all
 from lamella.graph.passes.fuse import Fusion, Kind, Machine, fuse, fuse_model, kind_of
+from lamella.graph.passes.fuse.machine import GPU
 from lamella.graph.verify import verify
 from lamella.lang.skriptnd import check, write
 from lamella.ops.library import Library
@@ -258,6 +259,19 @@ def test_groups(name: str) -> None:
     fusion = fuse_model(model)
     found = [f"{kind}: {operators}" for kind, operators in groups(fusion)]
     assert found == expected
+
+
+def test_rows_read_parts_where_they_lie_on_a_gpu() -> None:
+    """A step of a scan reads its place of all: a kernel would copy it for no reader but the next one."""
+    lines = (
+        "e = math.exp(x); a = layout.slice{axes=[1], begin=[3], end=[4]}(e); s = layout.squeeze{axes=[1]}(a);"
+        " m = math.mul(s, z); y = math.sum_reduce{axes=[1]}(m); b = math.neg(e);"
+    )
+    model = small("x: real[8, 9, 64]; z: real[8, 64];", lines, "y: real[~, ~]; b: real[~, ~, ~]")
+    assert ("row", "mul sum_reduce") in groups(fuse_model(model))
+    fusion = fuse_model(model, GPU)
+    assert ("row", "slice squeeze mul sum_reduce") in groups(fusion)
+    same(run(model, {}), run(fusion.model, {}))
 
 
 CHAIN = """

@@ -45,6 +45,21 @@ graph Sums {
     @update { s = next; }
 }
 """
+PICKED = """
+import layout, math;
+graph Picked {
+    @input { x: real[4, 64]; i: int[4]; }
+    @variable { s: real[4, 64]; w: real[8, 64]; }
+    @output { y: real[4, 64]; }
+    @compose {
+        rows = layout.gather{axis=0}(w, i);
+        scaled = math.mul(rows, x);
+        next = math.add(s, scaled);
+        y = math.mul(next, 3.0);
+    }
+    @update { s = next; }
+}
+"""
 ROWS = """
 import layout;
 graph Rows {
@@ -188,6 +203,77 @@ def test_states_are_those_of_the_batches_that_were_handed_out(device: LazyDriver
             break
     gc.collect()
     np.testing.assert_array_equal(run.state["s"], want)
+
+
+def test_who_asks_for_a_state_meanwhile_waits_for_it(
+    device: LazyDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches are asked for while a run is under way, whose last launches change the state."""
+    run = compiled(tmp_path, PICKED, seed=1)
+    batch: dict[str, Array] = {"x": np.ones(SHAPE, np.float32), "i": np.arange(4)}
+    run(**batch)
+    each, one = run.only_segment().each, np.ones(SHAPE, np.float32)
+    assert len(each._ranges()) == 2
+    launch = each._run_range
+
+    def count() -> None:
+        seen(run, "s")[...] += 1
+
+    def launch_and_count(number: int, times: Any) -> None:
+        launch(number, times)
+        if number == 1:
+            device._give("count", own_stream().handle, count)
+
+    monkeypatch.setattr(each, "_run_range", launch_and_count)
+    run.state = {**run.state, "s": 0 * one}
+    told: list[float] = []
+
+    def source() -> Iterator[dict[str, Array]]:
+        for _ in range(4):
+            told.append(float(run.state["s"][0, 0]))
+            yield batch
+
+    assert len(list(run.map(source()))) == 4
+    assert told == [0, 1, 2, 3]
+    np.testing.assert_array_equal(run.state["s"], 4 * one)
+
+    def starting_again() -> Iterator[dict[str, Array]]:
+        yield batch
+        yield batch
+        run.restart({"s": 0 * one})
+        yield batch
+
+    assert len(list(run.map(starting_again()))) == 3
+    np.testing.assert_array_equal(run.state["s"], one)
+
+
+def test_streams_go_with_their_executable(device: LazyDriver, tmp_path: Path) -> None:
+    run = compiled(tmp_path, SCALE)
+    before = set(device.streams)
+    list(run.map({"x": x} for x in numbers(3)))
+    assert len(device.streams - before) == 2
+    del run
+    gc.collect()
+    assert device.streams == before
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu", "reference"])
+def test_what_is_no_batch_is_a_sentence(device: LazyDriver, tmp_path: Path, backend: str) -> None:
+    path, x = tmp_path / "model.sknd", numbers(1)[0]
+    path.write_text(SCALE)
+    run: Any = lamella.compile(path, backend=backend)
+    run(x=x)
+    for wrong in (x, [x], None, "x"):
+        found = []
+        with pytest.raises(InputError, match=f"by their names, not as '{type(wrong).__name__}'"):
+            found.extend(run.map([{"x": x}, wrong, {"x": x}]))
+        assert len(found) == 1
+        with pytest.raises(InputError, match="by their names"):
+            run.run(wrong)
+    with pytest.raises(InputError, match="one mapping of inputs after the other, and this is one"):
+        run.map({"x": x})
+    with pytest.raises(InputError, match="cannot go to what is of type 'dict'"):
+        run.map([{"x": x}], out={"y": x})
 
 
 def bad_rows(run: Any) -> Callable[[], None]:

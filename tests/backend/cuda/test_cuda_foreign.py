@@ -6,8 +6,11 @@ A driver that computes nothing is enough to see where arrays lie, what is waited
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -111,6 +114,27 @@ def test_what_is_handed_over_lives_as_long_as_it_is_held(device: FakeDriver) -> 
     gc.collect()
     assert found is None
     assert all(item.held[-1] is not array for item in dlpack._given.values())
+
+
+def test_arrays_of_others_outlive_python() -> None:
+    """What is held by a module goes when all modules have gone, and is given back then."""
+    script = """
+        import numpy as np
+        from lamella.backend.cuda.dlpack import HOST, Layout, make_capsule
+
+        class Handed:
+            def __dlpack__(self, **words):
+                return make_capsule(Layout(room.ctypes.data, (4,), room.dtype, (4,), True, room, (HOST, 0)), True)
+
+            def __dlpack_device__(self):
+                return HOST, 0
+
+        room = np.arange(4, dtype="f4")
+        np.kept = np.from_dlpack(Handed())
+        print(np.kept)
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0. 1. 2. 3.]\n", "")
 
 
 def test_a_capsule_that_nobody_takes_keeps_nothing(device: FakeDriver) -> None:

@@ -162,6 +162,16 @@ def test_what_cannot_be_written_is_a_sentence(
     assert not device.launches
 
 
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+def test_places_of_outputs_have_names(device: FakeDriver, tmp_path: Path, backend: str) -> None:
+    run: Any = lamella.compile(layers(tmp_path), backend=backend, seed=1)
+    for out in (X.copy(), [X.copy()], empty(4, 64), True):
+        with pytest.raises(InputError, match=f"of type '{type(out).__name__}' is no place for outputs"):
+            run.run({"x": X}, out=out)
+    with pytest.raises(InputError, match="there is no output '0'"):
+        run.run({"x": X}, out={0: X.copy()})
+
+
 def test_outputs_do_not_share_memory_of_the_device(device: FakeDriver, tmp_path: Path) -> None:
     run: Any = lamella.compile(layers(tmp_path), backend="cuda")
     y = empty(4, 64)

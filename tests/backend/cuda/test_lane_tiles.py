@@ -195,7 +195,8 @@ def test_layers_have_work_for_all_multiprocessors(name: str, tmp_path: Path) -> 
     assert not any(isinstance(item, For) for item in statements)
     sums = case.batch * case.channels * prod(case.room)
     loads = 32 * call.groups * sum(isinstance(item, Load) for item in statements)
-    assert loads < sums * prod(case.window) * 1.8
+    # A small image has so few sums that each is a work-item's own.
+    assert loads < sums * prod(case.window) * (1.2 if sums > 1 << 17 else 2.2)
 
 
 def test_code_of_tiles_is_made(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ class FakeDriver:
         """Symbols of kernels that ran, with their blocks."""
         self.to_device = self.to_host = self.filled = 0
         """Bytes that were copied, and that were made zero."""
+        self.streams: set[int] = set()
+        """Streams that are there."""
         self.graphs = 0
         """Launch graphs that were made."""
         self.waits: list[int | None] = []
@@ -164,7 +166,10 @@ class FakeDriver:
         return int(place._obj.value < 0)
 
     def do_cuStreamCreate(self, place: Any, _: int) -> None:
-        self._number(place)
+        self.streams.add(self._number(place))
+
+    def do_cuStreamDestroy(self, stream: int) -> None:
+        self.streams.remove(stream)
 
     def do_cuStreamBeginCapture(self, *_: object) -> None:
         self._recorded = []

@@ -189,7 +189,8 @@ class DeviceCopies:
 
     def settle(self) -> None:
         """Bring home what launches wrote; from now on the host may write its arrays."""
-        newer = [item for item in self._held.values() if item.is_newer and not item.stays]
+        # Other threads may drop arrays meanwhile.
+        newer = [item for item in list(self._held.values()) if item.is_newer and not item.stays]
         if not newer:
             return
         device()

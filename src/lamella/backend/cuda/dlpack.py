@@ -84,6 +84,7 @@ _python = ctypes.pythonapi
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, POINTER, ctypes.c_char_p, POINTER)(("PyCapsule_New", _python))
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _python))
 _pointer = ctypes.PYFUNCTYPE(POINTER, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _python))
+_keep = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", _python))
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _python))
 
 
@@ -115,11 +116,13 @@ _given: dict[int, _Given] = {}
 """What was handed over, by the address of its description."""
 
 
-def _forget(address: int) -> None:
-    _given.pop(address, None)
+def _forget(address: int, given: dict[int, _Given] = _given) -> None:
+    given.pop(address, None)
 
 
 _FORGET = _DELETE(_forget)
+# Arrays of others may outlive this module when Python ends: what they call then, and what is described, must be there.
+_keep(_FORGET)
 
 
 def make_capsule(array: Layout, versioned: bool) -> object:

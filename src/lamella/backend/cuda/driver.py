@@ -56,6 +56,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoDAsync_v2": (ADDRESS, ADDRESS, SIZE, POINTER),
     "cuMemsetD8Async": (ADDRESS, ctypes.c_ubyte, SIZE, POINTER),
     "cuStreamCreate": (POINTER, UNSIGNED),
+    "cuStreamDestroy_v2": (POINTER,),
     "cuStreamSynchronize": (POINTER,),
     "cuStreamWaitEvent": (POINTER, POINTER, UNSIGNED),
     "cuStreamBeginCapture_v2": (POINTER, INT),
@@ -341,6 +342,7 @@ class Stream:
             made = POINTER()
             call("cuStreamCreate", ctypes.byref(made), 1)
             self.handle = made.value or 0
+            release_with(self, "cuStreamDestroy_v2", self.handle)
 
     def wait(self, doing: str = "waiting for the device") -> None:
         """Wait until all work is done; what a kernel did wrong is told here."""

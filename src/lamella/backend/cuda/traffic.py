@@ -6,6 +6,7 @@ Memory of both sides is used again, but only when the host has waited for who us
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Generic, TypeVar, cast
@@ -28,23 +29,27 @@ class SpareMemory(Generic[M]):
     def __init__(self, make: Callable[[int], M]) -> None:
         self._make: Callable[[int], M] = make
         self._spare: dict[int, list[M]] = {}
+        self._busy = threading.RLock()
 
     def take(self, size: int) -> M:
         """So many bytes."""
-        found = self._spare.get(size)
-        return found.pop() if found else self._make(size)
+        with self._busy:
+            found = self._spare.get(size)
+            return found.pop() if found else self._make(size)
 
     def give(self, memory: M) -> None:
         """Take back what nobody uses any more."""
-        found = self._spare.pop(memory.size, [])
-        found.append(memory)
-        while len(self._spare) >= MOST_SIZES:
-            del self._spare[next(iter(self._spare))]
-        self._spare[memory.size] = found
+        with self._busy:
+            found = self._spare.pop(memory.size, [])
+            found.append(memory)
+            while len(self._spare) >= MOST_SIZES:
+                del self._spare[next(iter(self._spare))]
+            self._spare[memory.size] = found
 
     def release(self) -> None:
         """Give all of it back to the driver."""
-        self._spare.clear()
+        with self._busy:
+            self._spare.clear()
 
 
 @dataclass(slots=True)

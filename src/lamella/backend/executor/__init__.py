@@ -174,19 +174,24 @@ class GraphExecutable:
     @property
     def state(self) -> dict[str, Array]:
         """The variables by name, as they are now; after a call, who wants their values asks for them anew."""
-        self._filling.wait()
-        self._settle()
-        return self._state
+        with self._busy:
+            self._land()
+            self._filling.wait()
+            self._settle()
+            return self._state
 
     @state.setter
     def state(self, values: dict[str, Array]) -> None:
-        self._filling.wait()
-        self._settle()
-        self._state = values
+        with self._busy:
+            self._land()
+            self._filling.wait()
+            self._settle()
+            self._state = values
 
     def restart(self, values: Mapping[str, Array]) -> None:
         """Give variables other values; what calls have made of them is dropped, wherever it lies."""
         with self._busy:
+            self._land()
             self._filling.wait()
             for name, array in values.items():
                 self._spare.exchange(self._state, name, array)
@@ -213,6 +218,11 @@ class GraphExecutable:
 
     def reset(self) -> None:
         """Give the variables the values they started with."""
+        with self._busy:
+            self._land()
+            self._reset()
+
+    def _reset(self) -> None:
         self._filling.wait()
         self._settle()
         self._refuse_large_draws()
@@ -280,7 +290,9 @@ class GraphExecutable:
     def ship(self, batch: Batch) -> Shipment | None:
         """Begin to copy all inputs to the device; None where some of them cannot be, or the host computes."""
         device = self._device
-        if device is None or not self._is_whole or any(map(device.has, batch.values())):
+        if device is None or not self._is_whole or not isinstance(batch, Mapping):
+            return None
+        if any(map(device.has, batch.values())):
             return None
         arrays = self._inputs.fit_all(batch)
         return None if arrays is None else device.ship(arrays)
@@ -289,12 +301,13 @@ class GraphExecutable:
         """Begin a run, behind the one that began before; what goes wrong is raised in its turn."""
         with self._busy:
             self._land()
-            self._flight = flight = Flight(shipment)
+            flight = Flight(shipment)
             with flight.later:
                 if shipment is not None:
                     shipment.enter()
                 given = batch if shipment is None else cast(Batch, shipment.arrays)
                 flight.end = self._begin(given, out, is_ahead=clock_of(self.progress) is None)
+                self._flight = flight
             return flight
 
     def end_run(self, flight: Flight) -> None:
@@ -317,6 +330,8 @@ class GraphExecutable:
 
     def _begin(self, inputs: Mapping[str, npt.ArrayLike], out: Out, is_ahead: bool = False) -> EndRun:
         """Begin a run, as far as a device does it by itself where it is to be ahead: what ends it."""
+        if not isinstance(inputs, Mapping):
+            raise InputError(f"inputs are given by their names, not as '{type(inputs).__name__[:80]}'")
         targets = place_outputs(self.outputs, out, self._device)
         extents, graph = Extents(), self.model.graph
         check_maps(self._maps)

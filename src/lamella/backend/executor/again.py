@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from operator import is_
 
 import numpy as np
-import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn
 from lamella.backend.executor.segments import Segment
@@ -29,9 +28,11 @@ class RepeatedCall:
     outputs: tuple[str, ...]
     drawn: Drawn
 
-    def run(self, given: Mapping[str, npt.ArrayLike], state: Mapping[str, Array]) -> dict[str, Array] | None:
+    def run(self, given: object, state: Mapping[str, Array]) -> dict[str, Array] | None:
         """The outputs; None where the call is another one, or the segment found something wrong."""
         variables = self.variables
+        if not isinstance(given, Mapping):
+            return None
         if len(given) != len(self.inputs) or not all(map(is_, map(state.get, variables), variables.values())):
             return None
         found: dict[str, Array] = dict(variables)

@@ -26,6 +26,11 @@ EndRun: TypeAlias = Callable[[], dict[str, Array]]
 """Waits for what has begun, and gives the outputs."""
 
 
+_Coming: TypeAlias = tuple[Batch, Shipment | None]
+"""A batch, and its inputs on their way to the device."""
+PLACES = f"'{DEVICE}', or nothing"
+
+
 class Later:
     """Keeps what goes wrong inside a block, for its turn to be raised."""
 
@@ -90,22 +95,21 @@ class BatchRuns:
     """Whether a run may begin before the outputs of the last one are handed out: it changes nothing but its outputs."""
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
-        flight, later = self._begin(*self._take()), Later()
+        flight, later = self._begin(self._take()), Later()
         try:
             while flight is not None:
-                coming: tuple[Batch | None, Shipment | None] | None = None
-                if flight.shipment is not None:
-                    coming = None, None
+                coming, is_asked = None, flight.shipment is not None
+                if is_asked:
                     with later:
                         coming = self._take()
                 sending = self._end(flight)
                 told = flight.findings, flight.drawn
-                flight = self._begin(*coming) if coming is not None and self.is_early else None
+                flight = self._begin(coming) if is_asked and self.is_early else None
                 outputs = sending.outputs() if isinstance(sending, Sending) else sending
                 self.executable.findings, self.executable.drawn = told
                 yield outputs
-                if coming is None or not self.is_early:
-                    flight = self._begin(*(coming or self._take()))
+                if not (is_asked and self.is_early):
+                    flight = self._begin(coming if is_asked else self._take())
             later.raise_problem()
         finally:
             if flight is not None:
@@ -113,14 +117,16 @@ class BatchRuns:
             if self.device is not None:
                 self.device.release_spare()
 
-    def _take(self) -> tuple[Batch | None, Shipment | None]:
+    def _take(self) -> _Coming | None:
         """The next batch, on its way to the device where that is possible; None behind the last."""
-        batch = next(self.source, None)
-        return batch, None if batch is None else self.executable.ship(batch)
+        for batch in self.source:
+            return batch, self.executable.ship(batch)
+        return None
 
-    def _begin(self, batch: Batch | None, shipment: Shipment | None) -> Flight | None:
-        if batch is None:
+    def _begin(self, coming: _Coming | None) -> Flight | None:
+        if coming is None:
             return None
+        batch, shipment = coming
         place = DEVICE if self.stays else PASSING
         return self.executable.begin_run(batch, shipment, {} if self.device is None else place)
 
@@ -142,8 +148,16 @@ def map_batches(
     is_early: bool,
 ) -> Iterator[dict[str, Array]]:
     """The outputs for batches in their order."""
+    if isinstance(batches, Mapping):
+        raise InputError(
+            "batches are one mapping of inputs after the other, and this is one", hint="run takes one"
+        )
+    if out is not None and not isinstance(out, str):
+        raise InputError(
+            f"outputs of batches cannot go to what is of type '{type(out).__name__[:80]}'", hint=PLACES
+        )
     if out not in (None, DEVICE):
-        raise InputError(f"outputs of batches cannot go to '{str(out)[:80]}'", hint=f"None, or '{DEVICE}'")
+        raise InputError(f"outputs of batches cannot go to '{out[:80]}'", hint=PLACES)
     if out is not None and device is None:
         raise InputError("outputs cannot stay on a device: this backend has none", hint="--backend cuda")
     return iter(BatchRuns(executable, iter(batches), device, out is not None, is_early))

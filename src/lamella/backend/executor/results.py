@@ -36,6 +36,7 @@ class RunResult:
 
 DEVICE, PASSING = "device", "device, passing"
 """Says that all outputs stay on the device, or those that launches make: who asks for that brings them home."""
+PLACES = f"arrays by the names of outputs, or '{DEVICE}'"
 Out: TypeAlias = Mapping[str, object] | str
 """The arrays of a caller for outputs, by name; or `DEVICE`."""
 
@@ -155,16 +156,17 @@ def place_outputs(names: Sequence[str], out: Out, device: DeviceSide | None = No
     """Where the outputs of these names go, once it is certain that what a caller gives can be written."""
     if isinstance(out, str):
         if out not in (DEVICE, PASSING):
-            hint = f"arrays by the names of outputs, or '{DEVICE}'"
-            raise InputError(f"'{out[:80]}' is no place for outputs", hint=hint)
+            raise InputError(f"'{out[:80]}' is no place for outputs", hint=PLACES)
         if device is None:
             raise InputError("outputs cannot stay on a device: this backend has none", hint="--backend cuda")
         return OutputTargets({}, set(), device, stays=True, brings=out == DEVICE)
+    if not isinstance(out, Mapping):
+        raise InputError(f"what is of type '{type(out).__name__[:80]}' is no place for outputs", hint=PLACES)
     found, places, lent = {}, {}, set()
     for name, given in out.items():
         if name not in names:
             raise InputError(
-                f"there is no output '{name[:80]}'", hint=list_known(name, names, "outputs are:")
+                f"there is no output '{str(name)[:80]}'", hint=list_known(str(name), names, "outputs are:")
             )
         there = None if device is None else device.lend(name, given)
         if there is not None:

@@ -28,6 +28,7 @@ from lamella.bridge.graph_to_kernels.decoded_factors import DECODED
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.lane_windows import find_lane_windows, write_lane_windows
 from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
@@ -197,6 +198,8 @@ class GroupWriter:
                     return last
                 except Unsupported:
                     continue
+        with suppress(Unsupported):
+            return self._add_windows(stages)
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
             for stage in stages[:run]:
@@ -403,6 +406,20 @@ class GroupWriter:
         parameters = (*kernel.parameters, *([FAULT] if kernel.faults else []))
         function = Function(self._next, parameters, kernel.body, kernel.attributes)
         self._add(function, operands, kernel.groups, kernel.faults, once)
+
+    def _add_windows(self, stages: Sequence[Contraction]) -> int:
+        """Windows with what is made of them, as many stages as one kernel can be; gives how many those are."""
+        if self._is_started(stages[0]):
+            raise Unsupported("a sum goes on from what its target holds")
+        self._lay(stages[0])
+        hidden = stages[0].targets[0].tensor
+        for count in dict.fromkeys((_count_ends(stages), 1)):
+            is_needed = hidden in {*self.stages.outputs, *_read(stages[count:])}
+            with suppress(Unsupported):
+                found = find_lane_windows(stages[:count], self._views, self._real, self.target, is_needed)
+                self._add_tile(write_lane_windows(found, self._views))
+                return count
+        raise Unsupported("it has no windows whose lanes lie closest")
 
     def _add_rows(self, stages: Sequence[Contraction], rest: Sequence[Contraction]) -> None:
         for stage in stages:

@@ -16,6 +16,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
+from lamella.bridge.graph_to_kernels.item_tiles import LANE, load_real
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
@@ -43,7 +44,6 @@ GROUPS = 16
 """Work-groups that there should be, so that threads can share them; each has all blocks of lanes where there are."""
 NEAR_BYTES = 1 << 20
 """The bytes of an image whose channels threads share."""
-LANE = Scalar("i32")
 PART, BAND = "part", "band"
 """Some of the blocks; some of the rows."""
 
@@ -168,12 +168,6 @@ def write_lane_pack(plan: LaneProduct, key: Key) -> TileKernel:
         value = load_real(inner, source, source.places(inner, values), plan.real)
         inner.store(value, target.memref, target.places(inner, values))
     return parameters.close(builder, 1)
-
-
-def load_real(builder: Builder, access: Access, indices: Sequence[Value], real: Scalar) -> Value:
-    """An element of a factor in the type of the sums."""
-    value = builder.load(access.memref, indices, Scalar(access.element))
-    return value if access.element == real.name else builder.cast(value, real)
 
 
 def _known(extents: Iterable[int]) -> int:

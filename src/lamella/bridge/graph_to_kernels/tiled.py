@@ -311,7 +311,7 @@ def prepare_product(
     extents = _split_extents(extents, digits)
     ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
     if not ends:
-        ends = [_itself(group.product, sum_, extents, tensors)]
+        ends = [itself(group.product, sum_, extents, tensors)]
     copies = tuple(_find_copy(item, ends, tensors, real) for item in group.copies)
     front = _find_front(group, parts, places, digits, tensors)
     accesses = {key: access for item in (*ends, *copies, *front) for key, access in item.accesses.items()}
@@ -579,7 +579,7 @@ def _in_loops(form: Form, loops: Mapping[str, Form]) -> Form:
     return weighted_sum(form.constant, ((loops[name], factor) for name, factor in form.terms))
 
 
-def _itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> End:
+def itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> End:
     """The sum as its own output: `y = y`."""
     access = held_access(target, tensors, extents)
     return End(

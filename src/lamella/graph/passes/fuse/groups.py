@@ -428,7 +428,10 @@ class Grouping:
         return all(self.part.facts[number].is_strided for number in members)
 
     def _peeled(self, members: list[int], kind: GroupKind) -> list[int]:
-        """Without strided views that read or are read outside alone: strides make them free."""
+        """Without strided views that read or are read outside alone: strides make them free.
+
+        On a GPU rows read a part of a tensor where it lies: another kernel would copy it for them.
+        """
         kept = list(members)
         while True:
             group = Candidate(self.part, list(kept))
@@ -439,11 +442,17 @@ class Grouping:
                 if self.part.facts[number].is_strided
                 and self._is_idle(number, kind)
                 and (number not in inner[0] or number not in inner[1])
+                and not (number in inner[0] and self._is_part_of_rows(number, kind))
                 and not self._leads_back(number, kept)
             ]
             if not border or len(kept) <= 1:
                 return kept
             kept = [number for number in kept if number not in border]
+
+    def _is_part_of_rows(self, number: int, kind: GroupKind) -> bool:
+        """Whether a view takes a part of a tensor, which no layout makes free, for rows that work-items read."""
+        facts = self.part.facts[number]
+        return self.machine.joins_views and kind is GroupKind.ROW and facts.size < sum(facts.sizes)
 
     def _leads_back(self, number: int, members: Sequence[int]) -> bool:
         """Whether a view reads a member and a member reads it, be it for its extents alone: it cannot stand outside."""
