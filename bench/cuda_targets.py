@@ -1,9 +1,9 @@
 """Every figure to which a GPU is held, beside what it has to reach: all benchmarks of `bench/cuda*.py` in one call.
 
 `python -m bench.cuda_targets` runs them one after the other and prints a table; it fails where a figure is missed or
-missing. `python -m bench.cuda_targets products token` runs some, `--list` names them, `--seconds N` stops what takes
-longer, `--log FOLDER` keeps what each of them prints. Peers are compiled in the same process as ours, so all of it
-takes about half an hour, a third of that for ResNet-50 by torch.compile.
+missing, or a benchmark fails. `python -m bench.cuda_targets products token` runs some, `--list` names them,
+`--seconds N` stops what takes longer, `--log FOLDER` keeps what each of them prints. Peers are compiled in the same
+process as ours, so all of it takes about half an hour, a third of that for ResNet-50 by torch.compile.
 """
 
 from __future__ import annotations
@@ -95,14 +95,15 @@ def judge(name: str, found: Mapping[str, float]) -> dict[str, tuple[float, float
     return {what: (found.get(what, 0.0), least) for what, least in JOBS[name].least.items()}
 
 
-def run(name: str, seconds: float, log: Path) -> dict[str, float]:
-    """What a benchmark notes; what it prints goes to a file."""
+def run(name: str, seconds: float, log: Path) -> tuple[dict[str, float], str]:
+    """What a benchmark notes, and how it failed; what it prints goes to a file."""
+    problem = ""
     with TemporaryDirectory() as folder, (log / f"{name}.txt").open("w", encoding="utf-8") as output:
         figures = Path(folder) / "figures"
         command = [sys.executable, "-m", *JOBS[name].arguments.split()]
         environment = os.environ | {FIGURES: str(figures), "PYTHONUNBUFFERED": "1"}
         try:
-            subprocess.run(
+            done = subprocess.run(
                 command,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -110,22 +111,26 @@ def run(name: str, seconds: float, log: Path) -> dict[str, float]:
                 timeout=seconds,
                 check=False,
             )
+            problem = f"ended with status {done.returncode}" if done.returncode else ""
         except subprocess.TimeoutExpired:
-            output.write(f"\nstopped after {seconds:.0f} s\n")
+            problem = f"stopped after {seconds:.0f} s"
+            output.write(f"\n{problem}\n")
         lines = figures.read_text(encoding="utf-8").splitlines() if figures.exists() else []
-    return {str(what): float(value) for what, value in map(json.loads, lines)}
+    return {str(what): float(value) for what, value in map(json.loads, lines)}, problem
 
 
-def tell(name: str, found: Mapping[str, float]) -> int:
-    """Print the lines of a benchmark; tells how many figures it misses."""
-    rows, missed = judge(name, found), 0
+def tell(name: str, found: Mapping[str, float], problem: str) -> int:
+    """Print the lines of a benchmark; tells how many figures it misses, a failure being one more."""
+    rows, missed = judge(name, found), int(bool(problem))
     for what, (value, least) in rows.items():
-        missed += value < least
+        missed += not value >= least  # what is no number is missed, too
         verdict = "" if value >= least else "   missing" if not value else "   MISSED"
         print(f"{name:10} {what:58} {value:10.2f}   least {least:g}{verdict}")
     for what, value in found.items():
         if what not in rows:
             print(f"{name:10} {what:58} {value:10.2f}")
+    if problem:
+        print(f"{name:10} {problem}")
     return missed
 
 
@@ -150,7 +155,7 @@ def main() -> int:
     missed = 0
     for name in chosen.names or JOBS:
         begin = time.perf_counter()
-        missed += tell(name, run(name, chosen.seconds, chosen.log))
+        missed += tell(name, *run(name, chosen.seconds, chosen.log))
         print(f"{name:10} took {time.perf_counter() - begin:.0f} s", flush=True)
     print(f"{missed} figures missed" if missed else "all figures reached")
     return int(missed > 0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lamella
 from lamella.backend.executor import GraphExecutable
 from lamella.bridge.graph_to_kernels import flatten, graph_to_kernels
-from lamella.bridge.graph_to_kernels.tiled import FEWEST_SUMS, tile_width
+from lamella.bridge.graph_to_kernels.tile_widths import FEWEST_SUMS, tile_width
 from lamella.graph.passes.fuse import fuse
 from lamella.kernels.nodes import KernelGraph
 from lamella.lang.tensor.write import write

@@ -12,11 +12,13 @@ import pytest
 
 import lamella
 from lamella.backend import interpreter
+from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.compile import emit
 from lamella.backend.cuda.compile import with_sizes
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels
+from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL
 from lamella.graph.model import Model
 from lamella.graph.rewrite import members
 from lamella.kernels.candidates import Candidate, Problem
@@ -131,6 +133,45 @@ def test_work_groups_share_a_long_sum(name: str, tmp_path: Path) -> None:
     compiled = emit(made.program, HOPPER)
     assert any(item.pipeline is not None for item in compiled.entries)
     np.testing.assert_allclose(run(made, given), want, rtol=1e-3, atol=1e-3)
+
+
+DEEP_WINDOWS = LONG_WINDOWS.replace("128", "256")
+DEEP = {
+    "rows": (linear(33, 2304, 40), True),
+    "windows": (DEEP_WINDOWS, True),
+    "a sum that is not so long": (LONG_WINDOWS, False),
+    "many tiles": (linear(640, 2304, 512), False),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_long_sums_of_few_tiles_are_shared_where_nothing_is_measured(name: str, tmp_path: Path) -> None:
+    """As many parts on every GPU: numbers do not depend on how many multiprocessors it has."""
+    text, shared = DEEP[name]
+    model = prepared(tmp_path, text, "bf16")
+    found = []
+    for count in (0, 24, 132):
+        target = replace(HOPPER, multiprocessors=count)
+        made = graph_to_kernels(model, options=KernelOptions(target=target, narrow=True))
+        found.append(replace(made, program=with_sizes(made.program)))
+    calls = [[call for item in made.calls.values() for call in item if not call.once] for made in found]
+    for item in calls:
+        in_parts = any(operand.name.endswith(PARTIAL) for call in item for operand in call.operands)
+        assert in_parts == shared
+    if not shared:
+        return
+    given = inputs_of(model)
+
+    def first(problem: Problem) -> Candidate:
+        return next(item for item in problem.candidates() if "parts of the sum" not in item.name)
+
+    plain, *several = (
+        compile_graph(item, compile_program(item.program).call)(**given)["y"]
+        for item in (written(model, "bf16", first), *found)
+    )
+    np.testing.assert_allclose(several[0], plain, rtol=1e-3, atol=1e-3)
+    for other in several[1:]:
+        np.testing.assert_array_equal(other, several[0])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -246,15 +246,18 @@ def test_numbers_of_8_bits_are_multiplied_by_warpgroups_32_at_once() -> None:
     ("capability", "cpu", "features"),
     [
         ((7, 5), "sm_75", "+ptx80"),
-        ((8, 7), "sm_87", "+ptx80"),
+        ((8, 7), "sm_86", ""),
+        ((8, 8), "sm_86", ""),
         ((9, 0), "sm_90a", "+ptx83"),
-        ((10, 3), "sm_103", ""),
+        ((10, 3), "sm_100", ""),
+        ((12, 1), "sm_120", ""),
+        ((99, 0), "sm_120", ""),
     ],
 )
 def test_kernels_are_planned_for_the_device_that_is_here(
     capability: tuple[int, int], cpu: str, features: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name need not be known, and it has the multiprocessors that it has."""
+    """One that LLVM has never heard of gets code that it knows, and all have the multiprocessors that they have."""
     here = driver.Device("some", 57, *capability, 49152, 1 << 20, 13000, 1)
     monkeypatch.setattr("lamella.backend.cuda.compile.device", lambda: here)
     found = device_target()

@@ -19,6 +19,7 @@ from lamella.backend import cuda
 from lamella.backend.cuda.arrays import DeviceMemory
 from lamella.backend.cuda.driver import LaunchGraph, own_stream
 from lamella.backend.cuda.kernels import CudaKernels
+from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from tests.support.backend.fake_driver import FakeDriver, fake_device
 from tests.support.differential.running import read
@@ -122,6 +123,20 @@ def test_launches_keep_the_arrays_that_they_have(device: FakeDriver) -> None:
     del launch
     gc.collect()
     assert kept() is None
+
+
+def test_what_cannot_be_launched_again_and_again_is_refused(device: FakeDriver) -> None:
+    kernels: CudaKernels = cuda.compile_program(read(SCALE))
+    array = cuda.to_device(np.zeros(40, np.float32))
+    with pytest.raises(InputError, match="is to write an array of the host whenever it is launched"):
+        kernels.bind("scale", [2.0, np.zeros(40, np.float32)])
+    for name, arguments, groups in (("scal", [2.0, array], 1), ("scale", [], 1), ("scale", [2.0, array], -1)):
+        with pytest.raises(LamellaError, match="kernel"):
+            kernels.bind(name, arguments, groups)
+    kernels.bind("scale", [2.0, array], 0).launch()
+    assert not device.launches
+    kernels.bind("scale", [2.0, array], (2, 1, 1)).launch()
+    assert len(device.launches) == 1
 
 
 def test_more_work_groups_than_a_device_takes_are_refused(device: FakeDriver) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from operator import index
 from typing import Any, cast
 
 import ml_dtypes
@@ -15,6 +16,7 @@ from lamella.backend.cuda.dlpack import (
     HOST,
     KINDS,
     MANAGED,
+    MOST_AXES,
     Layout,
     make_capsule,
     packed_strides,
@@ -108,6 +110,9 @@ class DeviceArray:
         """Whether kernels may write it."""
         self.owner = owner
         """What keeps its memory."""
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype}{list(self.shape)} on the GPU; numpy() copies it to the host)"
 
     @property
     def is_dense(self) -> bool:
@@ -285,19 +290,22 @@ def _adopted(given: object) -> DeviceArray:
     found = cast(DeviceArray, _asked(given, lambda: _described(given, cast(Any, told))))
     if found.nbytes:
         _require_memory(found.address)
-        _wait_for(cast(Any, told))
+        _asked(given, lambda: _wait_for(cast(Any, told)))
     return found
 
 
 def _described(given: object, told: Mapping[str, Any]) -> DeviceArray:
     """An array as its library describes it; TypeError and the like where nobody could read that."""
-    (address, is_fixed), shape, strides = told["data"], tuple(told["shape"]), told.get("strides")
-    if told.get("mask") is not None or any(int(size) < 0 for size in shape):
-        raise ValueError("it has a mask, or sizes below 0")
+    (address, is_fixed), shape = told["data"], tuple(map(index, told["shape"]))
+    strides = None if told.get("strides") is None else tuple(map(index, told["strides"]))
+    if told.get("mask") is not None or any(size < 0 for size in shape) or len(shape) > MOST_AXES:
+        raise ValueError(f"it has a mask, sizes below 0, or more than {MOST_AXES} axes")
     if strides is not None and len(strides) != len(shape):
         raise ValueError("it has other strides than axes")
-    kind = ml_dtypes.bfloat16 if told["typestr"] in HALVES else told["typestr"]
-    return DeviceArray(int(address or 0), shape, np.dtype(kind), strides, given, not is_fixed)
+    kind = np.dtype(ml_dtypes.bfloat16 if told["typestr"] in HALVES else told["typestr"])
+    if kind.hasobject:
+        raise TypeError("it has objects of Python")
+    return DeviceArray(int(address or 0), shape, kind, strides, given, not is_fixed)
 
 
 def _require_memory(address: int) -> None:

@@ -10,7 +10,7 @@ from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cpu.run.kernels import LaunchCompiler
 from lamella.backend.cuda.building import build_program
 from lamella.backend.cuda.code import device_code
-from lamella.backend.cuda.driver import HOPPER, device
+from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
@@ -26,11 +26,14 @@ PROCESSOR_LANES, WARP, FOREACH_ITEMS = 16, 32, 128
 
 
 def device_target() -> Target:
-    """The target of the GPU of this process, with the multiprocessors that it has."""
+    """The target of the GPU of this process, with the multiprocessors that it has.
+
+    One that has no target of its own, as those that come later, takes the code of the last before it.
+    """
     here = device()
-    name = here.architecture
-    alike = find_target("sm_75" if here.major < HOPPER[0] else "cuda")
-    found = TARGETS.get(name) or replace(alike, name=name, cpu=name)
+    names = {int(name[3:]): name for name in TARGETS if name.startswith("sm_") and name[3:].isdigit()}
+    before = max(number for number in names if number <= 10 * here.major + here.minor)
+    found = TARGETS.get(here.architecture) or find_target(names[before])
     return replace(found, multiprocessors=here.multiprocessors)
 
 

@@ -16,7 +16,7 @@ from lamella.backend.arguments import Arrays, written_parameters
 from lamella.backend.cpu.compiled import EmittedProgram
 from lamella.backend.cpu.convention import slots_of
 from lamella.backend.cpu.jit import Processor, readable_assembly
-from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
+from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler, with_axes
 from lamella.backend.cpu.run.launch import (
     GroupTables,
     PackedArguments,
@@ -29,7 +29,7 @@ from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.driver import Stream, device, own_stream
 from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
-from lamella.backend.named import Groups
+from lamella.backend.named import Groups, take_grid
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
@@ -67,17 +67,28 @@ class CudaKernels(CompiledKernels):
             )
         super()._run_interpreted(name, arguments, groups)
 
-    def bind(self, name: str, arguments: Sequence[object], groups: int = 1) -> BoundLaunch:
-        """A launch on arrays of the device, to be run many times; Unsupported where it is not proved."""
+    def bind(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> BoundLaunch:
+        """A launch on arrays of the device, to be run many times; Unsupported where it is not proved.
+
+        What lies on the host is copied now, and so must not be written.
+        """
         device()
-        given = [_described(item) for item in arguments]
+        function, given = self._find(name), [_described(item) for item in arguments]
+        grid = take_grid(function, groups)
         _, packer, runner = self._ready[name]
-        packed = packer.pack(given, groups)
+        if len(packer.parameters) > len(function.parameters):
+            given = with_axes(function, given, grid)
+        packed = packer.pack(given, grid.total)
         if packed.doubts is not None:
             raise Unsupported("it is not proved that it stays inside its arrays")
         ready = DeviceCall(np.frombuffer(packed.slots, np.int64), own_stream())
         ready.place(packer.function, given, packed.tables)
-        return BoundLaunch(self._device_code.kernels[runner.address], ready, groups)
+        if ready.comes_back:
+            raise InputError(
+                f"@{function.name} is to write an array of the host whenever it is launched",
+                hint="lamella.backend.cuda.to_device makes arrays of the device",
+            )
+        return BoundLaunch(self._device_code.kernels[runner.address], ready, grid.total)
 
     def wait(self) -> None:
         """Return when all code is assembled; InputError where the driver refuses some of it."""
@@ -154,6 +165,11 @@ class DeviceCall:
                 self._slots[slot] = self._copy(address_of(argument), reach_of(argument), is_written)
             slot += len(slots_of(parameter))
 
+    @property
+    def comes_back(self) -> bool:
+        """Whether anything is to be copied back to the host."""
+        return bool(self._back)
+
     def _place_group(self, slot: int, tables: GroupTables, is_written: bool) -> None:
         lows, highs = bounds_of(tables)
         moved = np.zeros(max(1, len(lows)), np.int64)
@@ -199,7 +215,8 @@ class BoundLaunch:
 
     def launch(self) -> None:
         """Run it behind what the stream of this package was given before; nobody waits."""
-        self._kernel.launch(own_stream(), self._slots, self._groups)
+        if self._groups:
+            self._kernel.launch(own_stream(), self._slots, self._groups)
 
     def wait(self) -> None:
         """Wait until all launches so far are done, before somebody else reads what they write."""

@@ -23,6 +23,7 @@ from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutr
 from lamella.bridge.graph_to_kernels.terms import TermWriter, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter, load_outside, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
+from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
     End,
     Key,
@@ -35,7 +36,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     held_access,
     key_of,
     meet,
-    tile_width,
     verify_whole,
     walk_terms,
 )

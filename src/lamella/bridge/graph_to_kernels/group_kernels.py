@@ -291,20 +291,28 @@ class GroupWriter:
         """The kernels of a sum of products by the way that is chosen, where somebody chooses."""
         place = ProductPlace(self._views, self._real, self.target, fixed, self.rounds, self.narrow)
         written = write_product(group, place)
-        if self.choose is None:
-            for kernel in written.kernels:
-                self._add_tile(kernel)
-            return
         here = self._aside()
+        chosen = here._as_usual(written, group, rest)
         problem = Problem(
-            here._as_candidate(written.name, written.kernels),
+            chosen,
             prod(extents_of(group.product).values()),
             frozenset(self.operands[name] for name in self.place.fixed if name in self.operands),
-            partial(here._write_others, written, group, rest),
+            partial(here._write_others, written, chosen.name, group, rest),
         )
-        chosen = self.choose(problem)
+        if self.choose is not None:
+            chosen = self.choose(problem)
         self.functions += chosen.functions
         self.calls += chosen.calls
+
+    def _as_usual(
+        self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
+    ) -> Candidate:
+        """What is taken where nothing is measured: the first way, or parts of long sums of few tiles."""
+        way = written.in_parts
+        if way is not None:
+            with suppress(Unsupported):
+                return self._in_parts(way, way.write(), group, rest)
+        return self._as_candidate(written.name, written.kernels)
 
     def _aside(self) -> GroupWriter:
         """A writer that stands where this one does: what it writes is nobody's yet."""
@@ -334,10 +342,12 @@ class GroupWriter:
         return Candidate(name, tuple(functions), tuple(calls))
 
     def _write_others(
-        self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
+        self, written: WrittenProduct, usual: str, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Iterator[Candidate]:
-        """The other ways to compute a product, that of a library last."""
-        for way in written.others:
+        """The ways to compute a product beside the usual one, that of a library last."""
+        if usual != written.name:
+            yield self._as_candidate(written.name, written.kernels)
+        for way in (item for item in written.others if item.name != usual):
             with suppress(Unsupported):
                 own = way.write()
                 yield (

@@ -20,6 +20,7 @@ from lamella.bridge.graph_to_kernels.item_tiles import LANE, load_real
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
+from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
     End,
     Key,
@@ -27,7 +28,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     ProductGroup,
     Tensors,
     prepare_product,
-    tile_width,
 )
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.check.kinds import BYTES

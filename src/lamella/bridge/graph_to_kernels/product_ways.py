@@ -26,7 +26,13 @@ from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, wri
 from lamella.bridge.graph_to_kernels.lane_tiles import write_lane_tiles
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
-from lamella.bridge.graph_to_kernels.sum_parts import cut_core, cut_windows, lay_sums, part_counts
+from lamella.bridge.graph_to_kernels.sum_parts import (
+    cut_core,
+    cut_windows,
+    lay_sums,
+    part_counts,
+    usual_parts,
+)
 from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -82,6 +88,8 @@ class Way:
     """Writes its kernels, in the order in which they run."""
     parts: int = 1
     """Into how many parts the sum is cut: what they write is to be added up, and made outputs of."""
+    usual: bool = False
+    """Whether these parts are what is taken where nothing is measured."""
 
 
 _Kind = Callable[[ProductGroup, ProductPlace], list[Way]]
@@ -94,6 +102,11 @@ class WrittenProduct:
     name: str
     kernels: list[TileKernel]
     others: Sequence[Way]
+
+    @property
+    def in_parts(self) -> Way | None:
+        """The way in parts that is better than the first one as far as extents tell."""
+        return next((way for way in self.others if way.usual), None)
 
 
 def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
@@ -160,13 +173,15 @@ def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
     group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
     alone = find_core_product(group, tensors, place.real, place.target, place.rounds, place.decodes)
     step = 2 * STEP // BYTES[plan.row_factor.element]
-    counts = part_counts(plan.found.extents[plan.sum], plan.groups, step, place.target.multiprocessors)
+    depth = plan.found.extents[plan.sum]
+    usual = usual_parts(depth, plan.spread, plan.many, step)
+    counts = part_counts(depth, plan.groups, step, place.target.multiprocessors) or [usual]
     ways = []
-    for count in counts:
+    for count in (item for item in counts if item > 1):
         rows, subgroups = order_tiles(alone.spread, count * alone.many, place.target)[0]
         cut = cut_core(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
-        ways.append(Way(name, partial(write_core_product, cut, tensors), count))
+        ways.append(Way(name, partial(write_core_product, cut, tensors), count, count == usual))
     return ways
 
 
@@ -198,12 +213,14 @@ def _windows_in_parts(plan: WindowProduct, place: ProductPlace) -> list[Way]:
     group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
     alone = find_windows(group, tensors, place.real, place.target, place.fixed)
     extents = alone.found.extents[alone.row], alone.columns
-    ways = []
-    for count in part_counts(alone.depth, prod(plan.tiles), STEP, place.target.multiprocessors):
+    ways, groups = [], prod(plan.tiles)
+    usual = usual_parts(alone.depth, extents, 1, STEP)
+    counts = part_counts(alone.depth, groups, STEP, place.target.multiprocessors) or [usual]
+    for count in (item for item in counts if item > 1):
         rows, subgroups = order_tiles(extents, count, place.target)[0]
         cut = cut_windows(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
-        ways.append(Way(name, partial(write_windows, cut, tensors), count))
+        ways.append(Way(name, partial(write_windows, cut, tensors), count, count == usual))
     return ways
 
 

@@ -34,6 +34,11 @@ COUNTS = (2, 4, 8)
 """Into how many parts a sum may be cut."""
 FEWEST_STEPS = 256
 """Steps of a part, at least: a pipeline has to begin and to end."""
+SMALL_TILE = (32, 64)
+FEW_GROUPS, FULL_GROUPS = 32, 132
+"""Work-groups of such tiles that leave most of a GPU idle, and as many as are wanted."""
+LEAST_SAVED = 1536
+"""Steps that a sum is shorter by in parts, at least, so that it is worth the launch that adds these up."""
 
 
 def lay_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
@@ -67,6 +72,20 @@ def part_counts(depth: int, groups: int, step: int, multiprocessors: int) -> lis
     if groups >= multiprocessors:
         return []
     return [count for count in COUNTS if depth % (count * step) == 0 and depth >= count * FEWEST_STEPS]
+
+
+def usual_parts(depth: int, spread: tuple[int, int], many: int, step: int) -> int:
+    """Into how many parts sums of so many matrices are cut where nothing is measured: 1 where it is not worth it.
+
+    That depends on extents alone, so that every GPU adds in the same order.
+    """
+    groups = many * prod(-(-extent // tile) for extent, tile in zip(spread, SMALL_TILE, strict=True))
+    fitting = [
+        count
+        for count in part_counts(depth, groups, step, FEW_GROUPS + 1)
+        if groups * count <= FULL_GROUPS and depth - depth // count >= LEAST_SAVED
+    ]
+    return max(fitting, default=1)
 
 
 def cut_core(plan: CoreProduct, parts: int) -> CoreProduct:

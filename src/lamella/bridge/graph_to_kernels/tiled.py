@@ -30,6 +30,7 @@ from lamella.bridge.graph_to_kernels.accesses import (
 from lamella.bridge.graph_to_kernels.affine import Form, find_digits, find_form
 from lamella.bridge.graph_to_kernels.factors import find_factors
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar, Value
@@ -52,12 +53,6 @@ UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
 """Registers that a tile leaves for columns of the row factor and for a spread element of the other."""
-FEWEST_SUMS = 8
-"""Vectors of sums below which an addition waits for the one before it."""
-TILE_COST = 0.5
-"""What a tile costs beside its sums, in vectors of sums."""
-OTHER_COST = 2.0
-"""The same for a last tile of another width, which is code of its own."""
 FEWEST_STEPS = 512
 """Multiplications below which a contraction is not worth tiles."""
 BLOCK_BYTES = 384 << 10
@@ -759,24 +754,6 @@ def _tile(
         if len(extents) > 1 and widths[-1] == extents[-1] and not is_open(extents[-1]):
             widths[-2] = tile_width(extents[-2], max(1, room // widths[-1]), each * widths[-1])
     return lanes, rows, tuple(widths)
-
-
-def tile_width(extent: int, most: int, each: int = 1) -> int:
-    """The width of tiles along a loop, of which one step is `each` sums: that for which all tiles together cost least.
-
-    A tile costs its sums, or as much as a few where those wait for each other, and something for its beginning and end.
-    """
-    if is_open(extent):
-        return most
-    if extent <= most:
-        return extent
-
-    def cost(width: int) -> float:
-        full, rest = divmod(extent, width)
-        last = max(rest * each, FEWEST_SUMS) + OTHER_COST if rest else 0.0
-        return full * (max(width * each, FEWEST_SUMS) + TILE_COST) + last
-
-    return min(range(most, most // 2, -1), key=cost)
 
 
 def _blocks(

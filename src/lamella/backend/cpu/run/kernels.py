@@ -96,7 +96,7 @@ class CompiledKernels(NamedKernels):
         function, packer, _ = found
         grid = take_grid(function, groups)
         has_axes = len(packer.parameters) > len(function.parameters)
-        given = _with_axes(function, arguments, grid) if has_axes else arguments
+        given = with_axes(function, arguments, grid) if has_axes else arguments
         packed = packer.pack(given, grid.total)
         if packed.doubts is None:
             self._launch(name, packed, given, grid.total)
@@ -126,7 +126,7 @@ class CompiledKernels(NamedKernels):
         if any(isinstance(item.type, Group) for item in function.parameters):
             raise Unsupported("it takes a group of arrays")
         has_axes = len(packer.parameters) > len(function.parameters)
-        given = _with_axes(function, arguments, Grid(groups)) if has_axes else arguments
+        given = with_axes(function, arguments, Grid(groups)) if has_axes else arguments
         packed, places = packer.pack_placed(given, groups)
         if packed.doubts is None:
             return PreparedLaunch(self._code, runner.address, runner.local_bytes, packed.slots, tuple(places))
@@ -248,7 +248,7 @@ class CompiledKernels(NamedKernels):
             )
 
 
-def _with_axes(function: Function, arguments: Sequence[object], grid: Grid) -> list[object]:
+def with_axes(function: Function, arguments: Sequence[object], grid: Grid) -> list[object]:
     """Arguments with how many work-groups there are along x and y, which a kernel that asks for its axes reads."""
     if len(arguments) != len(function.parameters):
         raise LamellaError(verify_arguments(function, arguments))
