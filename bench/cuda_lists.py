@@ -23,7 +23,8 @@ from bench.cuda_training import draw, shape_of, trainer
 from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cuda import machine
 from lamella.kernels.fuse_launches import fuse_launches
-from lamella.kernels.launches import Launch, LaunchList
+from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList
+from lamella.kernels.placing import place_buffers
 from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import write
@@ -85,17 +86,27 @@ def run_step(recipe: str, layers: int, sequence: int) -> None:
 
 def tell(name: str, whole: LaunchList, functions: dict[str, Function], count: int) -> None:
     """The launches that would take longest, and the sum over all."""
-    rows = [(_warps(item, functions), sum(map(reach_of, item.arguments)), item) for item in whole.launches]
+    rows = [(_warps(item, functions), sum(map(_bytes_of, item.arguments)), item) for item in whole.launches]
     timed = [(_seconds(warps, size), warps, size, item) for warps, size, item in rows]
     total = sum(seconds for seconds, *_ in timed)
     moved = sum(size for _, size, _ in rows)
-    print(f"{name}: {len(rows)} launches, {total * 1e6:.0f} us, {moved / 1e6:.1f} MB", flush=True)
+    places = place_buffers(whole, {view.buffer for view in whole.inputs.values()})
+    arena = (places.shared_bytes + places.own_bytes) / 1e6
+    print(
+        f"{name}: {len(rows)} launches, {total * 1e6:.0f} us, {moved / 1e6:.1f} MB; arena {arena:.1f} MB",
+        flush=True,
+    )
     for seconds, warps, size, item in sorted(timed, key=lambda row: -row[0])[:count]:
         print(
             f"    {seconds * 1e6:9.1f} us, {size / 1e6:8.2f} MB, {item.groups:6} groups of "
             f"{warps // max(1, item.groups):3} warps: {item.kernel or 'fill'}",
             flush=True,
         )
+
+
+def _bytes_of(view: BufferView) -> int:
+    """The bytes of an argument, without those between its elements."""
+    return min(reach_of(view), ELEMENT_BYTES[view.element] * math.prod(view.shape))
 
 
 def _warps(item: Launch, functions: dict[str, Function]) -> int:

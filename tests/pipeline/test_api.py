@@ -100,6 +100,7 @@ def test_options_reach_the_model() -> None:
         {"config": {"n": [1j]}},
         {"dialect": "older"},
         {"dtype": "f8"},
+        {"precision": "fp9"},
         {"keep": 3},
         {"decompose": ["nn.nope"]},
         {"limits": 100},

@@ -37,6 +37,7 @@ NAMES = {"library": "nn.conv", "device": "npm_lite", "target": "cpu-avx512", "st
 VALUES: dict[str, object] = {
     "limits": lamella.Limits(),
     "trace": print,
+    "precision": "bf16",
     "dialect": "newer",
     "shape": {"n": 2},
     "dtype": "f64",

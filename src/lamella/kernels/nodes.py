@@ -67,6 +67,8 @@ class KernelCall:
     """Whether the last parameter is a place where the kernel says that a step has no value."""
     renames: bool = False
     """Whether it copies its second operand to its first, byte by byte: where both share memory it need not run."""
+    shift: int = 0
+    """How far behind the start of the second operand's memory that of the first is then, in elements."""
     once: bool = False
     """Whether it reads weights alone, or what is made of them: it need not run in each call."""
 

@@ -1,6 +1,6 @@
 """From operations with kernels to a launch list: buffers, aliases, what runs once, and places in one arena.
 
-A copy that only renames memory becomes an alias; what kernels do not write whole is filled first.
+A copy that only renames memory becomes an alias, perhaps of a part; what kernels do not write whole is filled first.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Scheduler:
     launches: list[Launch] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
     """The buffer of each tensor that is there by now."""
+    shifts: dict[str, int] = field(default_factory=dict)
+    """Where tensors that are parts of others begin there, in bytes."""
 
     def give(self, tensor: str) -> None:
         """Take a tensor from outside."""
@@ -69,7 +71,7 @@ class Scheduler:
 
     def view(self, tensor: str) -> BufferView:
         """All of a tensor, as one row of bytes."""
-        return _bytes_of(self.places[tensor], self.sizes[tensor])
+        return _bytes_of(self.places[tensor], self.sizes[tensor], self.shifts.get(tensor, 0))
 
     def finish(self, inputs: Iterable[str], outputs: Iterable[str]) -> LaunchList:
         """The list, with the tensors that go in and those that come out."""
@@ -84,6 +86,8 @@ class Scheduler:
         names = [self._tensor(operation, item) for item in call.operands]
         if call.renames and names[0] not in self.places and operation.operator != OFFLOAD:
             self.places[names[0]] = self.places[names[1]]
+            shift = call.shift * BYTES[call.operands[0].element]
+            self.shifts[names[0]] = self.shifts.get(names[1], 0) + shift
             return
         writes = tuple(place for place, _ in enumerate(names) if self.writes[call.kernel][place])
         for place in writes:
@@ -123,7 +127,8 @@ class Scheduler:
 
     def _view(self, tensor: str, operand: KernelOperand) -> BufferView:
         strides = operand.strides or tuple(stride or 0 for stride in packed_stride(operand.shape))
-        return BufferView(self.places[tensor], operand.element, operand.shape, strides, operand.offset)
+        offset = operand.offset + self.shifts.get(tensor, 0) // BYTES[operand.element]
+        return BufferView(self.places[tensor], operand.element, operand.shape, strides, offset)
 
 
 def name_temporary(outputs: Sequence[str], name: str) -> str:
@@ -131,8 +136,8 @@ def name_temporary(outputs: Sequence[str], name: str) -> str:
     return f"{outputs[0] if outputs else ''}\n{name}"
 
 
-def _bytes_of(buffer: str, size: int) -> BufferView:
-    return BufferView(buffer, "i8", (size,), (1,))
+def _bytes_of(buffer: str, size: int, start: int = 0) -> BufferView:
+    return BufferView(buffer, "i8", (size,), (1,), start)
 
 
 # --- what runs once ------------------------------------------------------------------------------------------

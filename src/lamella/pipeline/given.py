@@ -15,7 +15,7 @@ from lamella.base.records import dataclass
 from lamella.base.suggest import list_known
 from lamella.pipeline.command_options import ALWAYS
 from lamella.pipeline.effects import COMMANDS, STEPS, SUBJECTS, Need, Option, Steps
-from lamella.pipeline.options import DIALECTS, NAMES, Options, kind_of, table
+from lamella.pipeline.options import NAMES, Options, kind_of, table
 
 # --- what is given --------------------------------------------------------------------------------------------
 
@@ -34,11 +34,11 @@ def options_of(words: Mapping[str, object], by_command: bool = False) -> Options
         raise InputError(f"there is no option '{unknown[:80]}'", hint=hint)
     given = {name: _taken(name, value) for name, value in words.items() if value is not None}
     found = cast("Callable[..., Options]", Options)(given=frozenset(given), **given)
-    if found.dialect is not None and found.dialect not in DIALECTS:
-        raise InputError(
-            f"there is no dialect '{found.dialect}'",
-            hint=list_known(found.dialect, DIALECTS, "dialects are:"),
-        )
+    for name, value in (("dialect", found.dialect), ("precision", found.precision)):
+        choices = table()[name].choices
+        if value is not None and value not in choices:
+            hint = list_known(value, choices, f"{name}s are:")
+            raise InputError(f"there is no {name} '{value[:80]}'", hint=hint)
     return found
 
 

@@ -184,6 +184,42 @@ def test_launches_that_wait_for_each_other_tell_which_failed(
         run(x=X)
 
 
+def test_launches_of_a_kept_graph_are_named_with_lines_of_the_model(
+    device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept has words of the origin alone, of the library first."""
+    monkeypatch.setenv(driver.BLOCKING, "1")
+    path = tmp_path / "softmax.sknd"
+    path.write_text(LAYERS.replace("nn.linear(a, v)", "nn.softmax{axes=[1]}(a)"))
+    for _ in range(2):
+        run: Any = lamella.compile(path, backend="cuda")
+        run(x=X)
+        device.breaks_at = len(device.launches) + 1
+        with pytest.raises(LamellaError, match=rf"failed at 'running @\S+ \({path}:8 "):
+            run(x=X)
+        device.breaks_at = None
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (2, "the GPU failed at 'assembling PTX': CUDA_ERROR_OUT_OF_MEMORY"),
+        (
+            222,
+            "the driver refuses code that the compiler wrote: the GPU failed at 'assembling PTX': error 222",
+        ),
+    ],
+)
+def test_code_that_does_not_come_to_the_device(
+    device: FakeDriver, tmp_path: Path, code: int, told: str
+) -> None:
+    run: Any = lamella.compile(written(tmp_path), backend="cuda")
+    device.failures["cuLibraryLoadData"] = code
+    with pytest.raises(LamellaError) as caught:
+        run(x=X)
+    assert caught.value.findings[0].message == told
+
+
 def test_a_stream_that_cannot_be_made(device: FakeDriver, tmp_path: Path) -> None:
     device.failures["cuStreamCreate"] = 2
     found = CliRunner().invoke(command, ["run", str(written(tmp_path)), "--backend", "cuda"])

@@ -6,6 +6,7 @@ states that launches update in place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 MOST_PINNED = 1 << 22
 """Bytes of an output for which there is room that the device copies to by itself."""
+PLACE, LIBRARY = re.compile(r":\d+ "), "ops/"
+"""What a word of an origin has that tells a line, and how it begins where that is one of the library."""
 COPIED = 16
 """Bytes of which the start of an array is a multiple that the copy engine reads."""
 
@@ -509,7 +512,9 @@ def _shown_origin(launch: Launch) -> str:
     if found is not None and found.span is not None:
         return str(found)
     words = () if launch.origin is None else launch.origin.words()
-    return next((word for word in words if word != launch.operator), launch.operator)
+    known = [word for word in words if word != launch.operator]
+    of_model = (word for word in known if PLACE.search(word) and not word.startswith(LIBRARY))
+    return next(of_model, next(iter(known), launch.operator))
 
 
 def _verify_places(launch: Launch, made: PreparedLaunch | None) -> None:

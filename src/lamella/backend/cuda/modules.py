@@ -19,6 +19,8 @@ PTX = 1
 """The kind of what the linker of the driver is given."""
 ELF = b"\x7fELF"
 LOG_BYTES = 1 << 14
+DOING, REFUSALS = "assembling PTX", (200, 209, 218, 222, 223)
+"""What the driver does with code, and its errors that are of code: no image, none for this device, wrong or new PTX."""
 ERROR_LOG, ERROR_LOG_BYTES = 5, 6
 SHARED_LIMIT = 8
 MOST_LOADERS = 16
@@ -63,13 +65,17 @@ class _Log:
         self.options = 2, kinds, values
 
     def verify(self, code: int) -> None:
-        """InputError with the words of the driver where it refuses."""
-        if code:
-            words = " ".join(self._room.value.decode("utf-8", "replace").split())
-            error = driver_error(code, "assembling PTX")
-            raise InputError(
-                f"the driver refuses code that the compiler wrote: {words or error}", hint="please report it"
-            )
+        """InputError in the words of the driver where it refuses the code, or fails for another reason."""
+        if not code:
+            return
+        words, error = (
+            " ".join(self._room.value.decode("utf-8", "replace").split()),
+            driver_error(code, DOING),
+        )
+        if not words and code not in REFUSALS:
+            raise error
+        told = words or error.message
+        raise InputError(f"the driver refuses code that the compiler wrote: {told}", hint="please report it")
 
 
 def _link(text: bytes) -> bytes:

@@ -28,7 +28,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
     plan_steps,
     write_contraction,
 )
-from lamella.bridge.graph_to_kernels.coverage import keeps_places, mark_calls
+from lamella.bridge.graph_to_kernels.coverage import find_shift, mark_calls
 from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace, GroupWriter
 from lamella.bridge.graph_to_kernels.groups import Constants, group_of
 from lamella.bridge.graph_to_kernels.in_place import UNDO, StateUpdate, find_put, find_updates
@@ -160,7 +160,7 @@ class KernelWriter:
         layouts = {new: place.layouts[old] for new, old in placed.names.items() if old in place.layouts}
         for name, order in temporary_orders(placed.stages, placed.fixed).items():
             layouts[name] = dense_layout(placed.stages.tensors[name].shape, order)
-        if len(placed.stages.contractions) == 1 and not layouts and _renames(placed.stages, {}):
+        if len(placed.stages.contractions) == 1 and not layouts and _shift(placed.stages, {}) is not None:
             raise Unsupported("it only renames memory")
         operands = {item: _operand_key(item) for item in placed.names}
         here = GroupPlace(placed.fixed, layouts)
@@ -168,8 +168,8 @@ class KernelWriter:
             with suppress(Unsupported):
                 return self._add_pages(operation, placed.stages, operands, here)
         calls = self.add_stages(operation.operator.replace(".", "_"), placed.stages, operands, here)
-        renames = len(placed.stages.contractions) == len(calls) == 1 and _renames(placed.stages, layouts)
-        return (replace(calls[0], renames=True),) if renames else calls
+        shift = _shift(placed.stages, layouts) if len(placed.stages.contractions) == len(calls) == 1 else None
+        return calls if shift is None else (replace(calls[0], renames=True, shift=shift),)
 
     def add_stages(
         self,
@@ -436,13 +436,17 @@ def _pairs(operation: Operation, named: Operation) -> Iterator[tuple[str, str]]:
             yield old.name, new.name
 
 
-def _renames(stages: Stages, layouts: Mapping[str, Layout]) -> bool:
-    """Whether the one formula is a copy that moves nothing."""
+def _shift(stages: Stages, layouts: Mapping[str, Layout]) -> int | None:
+    """How far behind its source the copy begins that the one formula is, if it moves nothing.
+
+    That of a part lies with gaps: what lies row by row may leave the graph, which then has memory of its own.
+    """
     tensors: dict[Key, TensorView] = {
         (name, None): TensorView(Value("t"), item.element, item.shape, layouts.get(name))
         for name, item in stages.tensors.items()
     }
-    return keeps_places(stages.contractions[0], tensors)
+    (target, *_) = stages.contractions[0].targets
+    return find_shift(stages.contractions[0], tensors, parts=target.tensor in layouts)
 
 
 # --- the tensors of an operation ----------------------------------------------------------------------------

@@ -161,27 +161,52 @@ def is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool
     return names is not None and all(size == 1 or name in names for name, size in extents.items())
 
 
-def keeps_places(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool:
-    """Whether a copy of all of a tensor finds every element where it lies, however both are laid out."""
-    copy = find_copy(formula, {name: view.shape for (name, _), view in tensors.items()})
-    if copy is None:
-        return False
+def find_shift(formula: Contraction, tensors: Mapping[Key, TensorView], parts: bool) -> int | None:
+    """How far behind its source a copy begins, in elements, that finds every element where it lies; else None.
+
+    With `parts` it may be one of a part, which lies with the gaps that the part has.
+    """
+    copy = find_part(formula, {name: view.shape for (name, _), view in tensors.items()})
+    if copy is None or (copy.is_part and not parts):
+        return None
     pairs = [(item, tensors[_key(item)]) for item in (copy.target, copy.source)]
     if len({view.element for _, view in pairs}) > 1:
-        return False
-    places = [_flat_form(item, view, copy.extents, view.lies) for item, view in pairs]
-    return places[0] == places[1] and len({view.lies.size(view.shape) for _, view in pairs}) == 1
+        return None
+    target, source = (_flat_form(item, view, copy.extents, view.lies) for item, view in pairs)
+    if target is None or source is None:
+        return None
+    apart = target.plus(source, -1)
+    if any(copy.extents[name] > 1 for name, _ in apart.terms):
+        return None
+    same = len({view.lies.size(view.shape) for _, view in pairs}) == 1
+    return -apart.constant if copy.is_part or (same and apart.constant == 0) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A formula that gives each element of a tensor one of another, none left out: a transposition, a flattening."""
+    """A formula that gives each element of a tensor one of another: a transposition, a flattening, a slice."""
 
     target: Element
     source: Element
     extents: Mapping[str, int]
     shapes: tuple[Sequence[int], Sequence[int]]
     """Of target and source."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether some of the source are left out."""
+        return prod(self.shapes[0]) < prod(self.shapes[1])
+
+    def shift(self, layout: Layout) -> int:
+        """How far behind the start of the source the first element lies."""
+        places = [
+            find_form(index, self.extents) for index in self.source.indices if not isinstance(index, Guard)
+        ]
+        return sum(
+            form.constant * stride
+            for form, stride in zip(places, layout.strides, strict=True)
+            if form is not None
+        )
 
     def order(self) -> tuple[int, ...] | None:
         """The dimension of the source that each of the target is; None where they are split or joined."""
@@ -200,6 +225,8 @@ class Copy:
     def view(self, layout: Layout) -> Layout | None:
         """The layout with which the target is the memory of its source; None where there is none."""
         order = self.order()
+        if self.is_part and layout.is_padded:
+            return None
         if order is not None:
             halo = tuple(layout.halo[place] for place in order)
             return self._filled([layout.strides[place] for place in order], halo)
@@ -225,21 +252,33 @@ class Copy:
         return Layout(tuple(strides), halo)
 
     def _form(self, index: Scalar | Guard) -> Form:
-        return Affine() if isinstance(index, Guard) else find_form(index, self.extents) or Affine()
+        found = None if isinstance(index, Guard) else find_form(index, self.extents)
+        return Affine() if found is None else Affine(0, found.terms)
 
 
 def find_copy(formula: Contraction, shapes: Mapping[str, Sequence[int]]) -> Copy | None:
     """The copy that a formula is, if it is one of a whole tensor."""
+    found = find_part(formula, shapes)
+    return None if found is None or found.is_part else found
+
+
+def find_part(formula: Contraction, shapes: Mapping[str, Sequence[int]]) -> Copy | None:
+    """The copy that a formula is, if it is one of a tensor or of a box of it."""
     source, extents = formula.values[0], _extents(formula)
     if formula.sign not in ASSIGNMENTS or len(formula.targets) > 1 or extents is None:
         return None
     if not isinstance(source, Element) or is_picked(source):
         return None
     pair = formula.targets[0], source
-    if any(_box(formula, item) != tuple((0, size) for size in shapes[item.tensor]) for item in pair):
-        return None
     sizes = shapes[pair[0].tensor], shapes[pair[1].tensor]
-    return Copy(*pair, extents, sizes) if prod(sizes[0]) == prod(sizes[1]) else None
+    whole, box = (_box(formula, item) for item in pair)
+    if whole != tuple((0, size) for size in sizes[0]) or box is None:
+        return None
+    is_inside = all(
+        first >= 0 and first + size <= most for (first, size), most in zip(box, sizes[1], strict=True)
+    )
+    once = prod(size for _, size in box) == prod(sizes[0])
+    return Copy(*pair, extents, sizes) if is_inside and once else None
 
 
 def _flat_form(

@@ -13,7 +13,7 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.attention import find_attention, place_in
 from lamella.bridge.graph_to_kernels.contraction import elements
-from lamella.bridge.graph_to_kernels.coverage import Copy, find_copy
+from lamella.bridge.graph_to_kernels.coverage import Copy, find_copy, find_part
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.gathers import GATHERED
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
@@ -26,6 +26,8 @@ from lamella.kernels.launches import Layout, dense_layout
 from lamella.ops.formula import Apply, Contraction, Element, Guard
 from lamella.ops.lower import reachable
 
+ROW_BYTES, PIECE_BYTES = 64, 16
+"""What the start of a part of a tensor is a multiple of, and its rows, where it is to be read as a tensor itself."""
 ALIASED = 512
 """Rows of so many elements, or of a multiple, fall on the same few lines of the first cache."""
 PADDING = 16
@@ -171,8 +173,11 @@ class _Choosing:
             shape = item.stages.tensors[output].shape
             wish = self.wishes.get(name)
             copy = self._copy_of(item.stages)
+            part = self._part_of(item, wish) if copy is None and self.moved else None
             if copy is not None:
                 layout = self._copied(item, copy, wish)
+            elif part is not None:
+                layout = part
             else:
                 alike = (
                     order
@@ -200,6 +205,32 @@ class _Choosing:
         wanted = wish.halo.items() if wish is not None else ()
         inside = (view.halo[place][0] >= low and view.halo[place][1] >= high for place, (low, high) in wanted)
         return view if all(inside) else self._layout(shape, _sorted_order(shape, view.strides), wish)
+
+    def _part_of(self, item: PlacedStages, wish: Wish | None) -> Layout | None:
+        """The layout with which a slice is the memory of a part of what it reads, where neighbours are read there."""
+        part = _part_of(item.stages)
+        read = "" if part is None else item.names.get(part.source.tensor, "")
+        if part is None or read not in self.orders or (wish is not None and wish.halo):
+            return None
+        held = item.stages.tensors[part.target.tensor]
+        lies = self.found.get(read) or dense_layout(part.shapes[1])
+        view, size = part.view(lies), held.element.bits // 8
+        if (
+            view is None
+            or held.element.bits % 8
+            or (wish is not None and wish.plain and view.strides[-1] != 1)
+        ):
+            return None
+        steps = [(step, extent) for step, extent in zip(view.strides, held.shape, strict=True) if extent > 1]
+        row = max((extent for step, extent in steps if step == 1), default=0)
+        apart = [step * size for step, _ in steps if step > 1]
+        if (
+            row * size < ROW_BYTES
+            or part.shift(lies) * size % ROW_BYTES
+            or any(each % PIECE_BYTES for each in apart)
+        ):
+            return None
+        return view
 
     def _layout(self, shape: Sequence[int], order: tuple[int, ...], wish: Wish | None) -> Layout:
         around = [(0, 0)] * len(shape)
@@ -308,6 +339,13 @@ def _copy_of(stages: Stages) -> Copy | None:
     """The copy that an operation is, if it is nothing else."""
     shapes = {name: item.shape for name, item in stages.tensors.items()}
     return find_copy(stages.contractions[0], shapes) if len(stages.contractions) == 1 else None
+
+
+def _part_of(stages: Stages) -> Copy | None:
+    """The slice that an operation is, if it is nothing else."""
+    shapes = {name: item.shape for name, item in stages.tensors.items()}
+    found = find_part(stages.contractions[0], shapes) if len(stages.contractions) == 1 else None
+    return found if found is not None and found.is_part else None
 
 
 def _sorted_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
