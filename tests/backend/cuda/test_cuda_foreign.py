@@ -63,7 +63,7 @@ def device() -> Iterator[FakeDriver]:
         yield found
 
 
-def described(shape: tuple[int, ...] = (4,), kind: str = "<f4", **more: Any) -> Any:
+def described(shape: tuple[float, ...] = (4,), kind: str = "<f4", **more: Any) -> Any:
     """An array of a library that only describes what it has."""
     told = {"shape": shape, "typestr": kind, "data": (4096, False), "version": 3, "stream": None, **more}
     return SimpleNamespace(__cuda_array_interface__=told)
