@@ -110,6 +110,18 @@ def test_a_reader_that_moves_elements() -> None:
     assert run_on_threads(model, part_maps(stages), drawing.fed) == 2
 
 
+@pytest.mark.parametrize("value", [0.0, 2.0])
+def test_a_part_may_be_a_number(value: float) -> None:
+    """Zeros beside what an input gives: nobody stores them to read them again."""
+    drawing = Drawing()
+    filled = drawing.builder.call("layout.uniform", value, shape=(6, 11), types={"T": F32})
+    whole = drawing.concat(1, drawing.feed(6, 50), filled)
+    model, stages = drawing.finish(drawing.call("math.exp", drawing.call("math.neg", whole)))
+    parted = part_maps(stages)
+    assert set(parted.tensors) == {*stages.inputs, *stages.outputs}
+    assert run_on_threads(model, parted, drawing.fed) == 2
+
+
 def unlike(name: str) -> tuple[Model, Stages]:
     """Graphs whose concatenations stay."""
     drawing = Drawing()

@@ -267,16 +267,15 @@ def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tup
 def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a product, in the order in which they run."""
     found, before = plan.found, list[TileKernel]()
-    for loops, key, own in zip(
-        plan.laid, (plan.row_key, plan.column_key), (plan.laid_rows, LAID_COLUMNS), strict=True
-    ):
+    lines = (plan.row_key, plan.row, plan.laid_rows), (plan.column_key, plan.column, LAID_COLUMNS)
+    for loops, (key, line, own) in zip(plan.laid, lines, strict=True):
         if own == DECODED:
-            codes = key, found.factors[found.keys.index(key)]
+            codes = key, found.factor(key, line)
             scales = plan.decoded or ()
             before.append(write_decoded(codes, scales, loops, plan.sums, found.extents, plan.rounded))
         elif loops:
-            place = found.factors[found.keys.index(key)]
-            before.append(write_laid(place, (key, own), loops, found.extents, plan.sums, plan.rounded))
+            given = found.factor(key, line)
+            before.append(write_laid(given, (key, own), loops, found.extents, plan.sums, plan.rounded))
     return [*before, CoreWriter(plan, tensors).write()]
 
 

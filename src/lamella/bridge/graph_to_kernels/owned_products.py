@@ -166,11 +166,10 @@ def write_owned_product(
         return [_write_vectors(group, owned, tensors, real, target)]
     plan = _find_tiles(group, owned, tensors, real, target)
     before = [write_table(tensors[plan.owners], plan.owners, plan.columns, plan.count, plan.bands * BAND)]
-    for loops, key, own in zip(
-        plan.laid, (plan.row_key, plan.column_key), (plan.laid_rows, LAID_COLUMNS), strict=True
-    ):
+    lines = (plan.row_key, plan.row, plan.laid_rows), (plan.column_key, plan.column, LAID_COLUMNS)
+    for loops, (key, line, own) in zip(plan.laid, lines, strict=True):
         if loops:
-            source = plan.found.factors[plan.found.keys.index(key)]
+            source = plan.found.factor(key, line)
             before.append(write_laid(source, (key, own), loops, plan.found.extents, plan.sums, plan.rounded))
     return [*before, OwnedWriter(plan, tensors, tiles=plan).write()]
 

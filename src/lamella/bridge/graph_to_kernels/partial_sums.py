@@ -183,7 +183,9 @@ def replace_terms(
         if isinstance(term, Apply):
             return replace(term, operands=tuple(map(rebuild, term.operands)))
         if isinstance(term, Element):
-            return elements.get(term.tensor) or replace(term, indices=tuple(map(rebuild, term.indices)))
+            if term.tensor in elements:  # whose value may be 0
+                return elements[term.tensor]
+            return replace(term, indices=tuple(map(rebuild, term.indices)))
         if isinstance(term, Lookup):
             return replace(term, table=tuple(map(rebuild, term.table)), index=rebuild(term.index))
         return Guard(rebuild(term.index), rebuild(term.below), rebuild(term.above))

@@ -22,6 +22,7 @@ class RowTerms(TermWriter):
     registers: dict[str, Value] = field(default_factory=dict)
     """Tensors of which the row has one element."""
     single: frozenset[str] = frozenset()
+    """The tensors of which the row has one element, which it makes: nobody knows it outside of the row."""
     passing: dict[str, Value] = field(default_factory=dict)
     """Elements that this step has computed."""
     row_depth: int = 0
@@ -39,7 +40,7 @@ class RowTerms(TermWriter):
 
     def _depth_of(self, term: object) -> int:
         found = super(RowTerms, self)._depth_of(term)
-        if isinstance(term, Element) and term.tensor in self.registers and found < self.row_depth:
+        if isinstance(term, Element) and term.tensor in self.single and found < self.row_depth:
             self._depths[id(term)] = found = self.row_depth
         return found
 

@@ -285,6 +285,11 @@ class PreparedProduct:
         """Where the outputs lie."""
         return [self.accesses[id(item)] for end in self.stored for item in end.formula.targets]
 
+    def factor(self, key: Key, loop: str) -> Access:
+        """The factor of a key as it is given; where both are one tensor, the one that a loop counts."""
+        found = [item for item, own in zip(self.factors, self.keys, strict=True) if own == key]
+        return next((item for item in found if loop in item.loops()), found[0])
+
     def copies_of(self, end: End) -> list[End]:
         """The copies of an output."""
         tensor = end.formula.targets[0].tensor

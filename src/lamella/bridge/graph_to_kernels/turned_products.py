@@ -79,7 +79,7 @@ def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) ->
     )
     before: list[TileKernel] = []
     for place, (key, own, line, size) in enumerate(lines):
-        given = plan.found.factors[plan.found.keys.index(key)]
+        given = plan.found.factor(key, line)
         found = _turn(given, line, plan) if laid[place] and size % STEP == 0 else None
         if found is not None:
             sides[place], laid[place], turned[place] = found, (), True

@@ -48,7 +48,7 @@ def write_vector_product(plan: VectorProduct, tensors: Tensors) -> list[TileKern
     """The kernels of a product, in the order in which they run."""
     found, before = plan.found, []
     if plan.packed:
-        source = found.factors[found.keys.index(plan.matrix_key)]
+        source = found.factor(plan.matrix_key, plan.row)
         before = [write_laid(source, (plan.matrix_key, PACKED), (plan.row, plan.sum), plan.laid)]
     return [*before, VectorWriter(plan, tensors).write()]
 
