@@ -16,6 +16,7 @@ from lamella.base.dtype import BOOL, F32
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
+from lamella.graph.rewrite import members
 from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.options import Options
 from tests.support.bridge.groups import known
@@ -62,12 +63,12 @@ class RandomNetwork:
         """Random numbers."""
         return tuple(self.random.randint(low, high) for _ in range(count))
 
-    def grow(self, steps: int, choices: tuple[Step, ...]) -> None:
-        """Take random steps, most of them from the last tensor."""
+    def grow(self, steps: int, choices: tuple[Step, ...], most: int = 40_000) -> None:
+        """Take random steps, most of them from the last tensor, to tensors of so many elements."""
         while steps:
             start = self.made[-1 if self.random.random() < 0.8 else 0]
             found = self.random.choice(choices)(self, start)
-            if found is not None and prod(known(found)) <= 40_000:
+            if found is not None and prod(known(found)) <= most:
                 self.made.append(found)
                 steps -= 1
 
@@ -280,6 +281,8 @@ def _batched_product(net: RandomNetwork, x: Tensor) -> Tensor | None:
 
 def _own_product(net: RandomNetwork, x: Tensor) -> Tensor | None:
     """The product of a tensor with itself, and of two that the network has made."""
+    if len(x.shape) < 2:
+        return None
     *batch, _, depth = known(x)
     others = [item for item in net.made if known(item)[:-2] == tuple(batch) and known(item)[-1] == depth]
     if not others:
@@ -373,6 +376,101 @@ def random_attention(seed: int) -> tuple[Model, RandomNetwork]:
     return net.finish(), net
 
 
+# --- what a GPU does in its own way --------------------------------------------------------------------------
+
+
+def _reduction(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """A sum, mean or extreme over some axes, most of them joined with what it is of."""
+    shape = known(x)
+    axes = tuple(sorted(net.random.sample(range(len(shape)), net.random.randint(1, len(shape)))))
+    operator = net.random.choice(
+        ("math.sum_reduce", "math.mean_reduce", "math.max_reduce", "math.min_reduce")
+    )
+    found = net.builder.call(operator, x, axes=axes)
+    if operator == "math.sum_reduce":
+        found = net.builder.call("math.mul", found, 1.0 / prod(shape[axis] for axis in axes))
+    if net.random.random() < 0.4:
+        return found
+    return net.builder.call(net.random.choice(("math.add", "math.mul", "math.sub")), x, found)
+
+
+def _slice(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """A part of an axis, half of them at multiples of what a piece holds."""
+    shape = known(x)
+    axis = net.random.randrange(len(shape))
+    first, last = sorted(net.random.randint(0, shape[axis]) for _ in range(2))
+    if net.random.random() < 0.5:
+        first, last = first // 16 * 16, min(shape[axis], -(-last // 16) * 16)
+    return (
+        net.builder.call("layout.slice", x, axes=(axis,), begin=(first,), end=(last,))
+        if first < last
+        else None
+    )
+
+
+def _stretch(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Tensors one behind the other along any axis."""
+    shape = known(x)
+    axis = net.random.randrange(len(shape))
+    fits = [
+        item
+        for item in net.made
+        if len(item.shape) == len(shape)
+        and all(
+            one == other or place == axis
+            for place, (one, other) in enumerate(zip(known(item), shape, strict=True))
+        )
+    ]
+    parts = (x, *(net.random.choice(fits) for _ in range(net.random.randint(1, 3))))
+    return net.builder.call("layout.concat", parts, axis=axis)
+
+
+def _gates(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """The parts of a tensor that gate each other."""
+    shape = known(x)
+    axis, count = net.random.randrange(len(shape)), net.random.choice((2, 3, 4))
+    if shape[axis] % count:
+        return None
+    parts = members(net.builder.call_all("layout.split", x, axis=axis, count=count))
+    first, *rest = (item for item in parts if isinstance(item, Tensor))
+    for item in rest:
+        first = net.builder.call("math.mul", net.builder.call("nn.sigmoid", first), item)
+    return first
+
+
+LONG: tuple[Step, ...] = (
+    _linear, _own_product, _row_bias, _scale, _softmax, _transposition, _reshape, _activation, _activation, _residual,
+    _last_norm, _reduction, _reduction, _slice, _stretch, _gates, _running,
+)  # fmt: skip
+LARGE: tuple[Step, ...] = (*MORE_IMAGES, _reduction, _slice, _stretch, _gates)
+SIZES = (1, 2, 3, 8, 16, 31, 64, 100, 128, 333, 1024, 3000, 4096, 20_000)
+MOST = 300_000
+"""Elements of a tensor of a large network."""
+
+
+def random_long_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """A network of sums, parts and maps of tensors of any shape, long ones too."""
+    net = RandomNetwork(seed)
+    shape = [net.random.choice(SIZES) for _ in range(net.random.choice((2, 2, 2, 3, 4)))]
+    while prod(shape) > MOST:
+        shape[net.random.randrange(len(shape))] = net.random.choice(SIZES)
+    net.made.append(net.feed(*shape))
+    net.grow(steps, LONG, MOST)
+    return net.finish(), net
+
+
+def random_large_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """A network of images as large as those of real networks behind their stems."""
+    net = RandomNetwork(seed)
+    extent = net.random.choice((7, 12, 14, 28, 32, 56))
+    channels = net.random.choice((3, 16, 32, 48, 64, 96, 128))
+    net.made.append(
+        net.feed(net.random.choice((1, 1, 2, 4)), channels, extent, extent + net.random.choice((0, 0, 3)))
+    )
+    net.grow(steps, LARGE, 2 * MOST)
+    return net.finish(), net
+
+
 # --- running --------------------------------------------------------------------------------------------------
 
 
@@ -381,7 +479,7 @@ def run_network(
 ) -> Mapping[str, Array]:
     """What a network gives by kernels, after all passes, run twice: the second run finds what the first has left."""
     run = compile_open(model, backend, Options(threads=threads))
-    _load(run, net)
+    load_weights(run, net)
     first = {name: array.copy() for name, array in run(**net.fed).items()}
     again = run(**net.fed)
     assert all(np.array_equal(array, again[name], equal_nan=True) for name, array in first.items())
@@ -391,19 +489,20 @@ def run_network(
 def reference(model: Model, net: RandomNetwork) -> Mapping[str, Array]:
     """What a network gives on the reference, in 64 bits."""
     run = compile_model(model, dtype="f64")
-    _load(run, net)
+    load_weights(run, net)
     return run(**net.fed)
 
 
-def _load(run: GraphExecutable, net: RandomNetwork) -> None:
+def load_weights(run: GraphExecutable, net: RandomNetwork) -> None:
+    """Give a network its weights."""
     for name, array in net.weights.items():
         run.state[name] = array
 
 
-def compare(found: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    """Two runs agree as far as 32 bits allow."""
+def compare(found: Mapping[str, Array], expected: Mapping[str, Array], tolerance: float = TOLERANCE) -> None:
+    """Two runs agree, as far as 32 bits allow where nothing else is said."""
     assert found.keys() == expected.keys()
     for name, other in expected.items():
         assert found[name].shape == other.shape, name
         scale = max(1.0, float(np.abs(other).max(initial=0.0)))
-        np.testing.assert_allclose(found[name], other, rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=name)
+        np.testing.assert_allclose(found[name], other, rtol=tolerance, atol=tolerance * scale, err_msg=name)

@@ -200,25 +200,37 @@ def _write_lanes(builder: Builder, scan: CumulativeSum, places: Mapping[str, Val
             loop.body.give(_write_chunk(loop.body, scan, places, step, loop.carried[0]))
         (held,) = loop.results
     if extent > full:
+        # All lanes scan together: those behind the end have what changes nothing.
         inside = builder.compare("lt", lane, builder.constant(extent - full))
-        with builder.condition(inside) as rest:
-            step = rest.arith("add", lane, rest.constant(full))
-            _write_chunk(rest, scan, places, step, held)
+        step = builder.arith("add", lane, builder.constant(full))
+        step = builder.arith("min", step, builder.constant(extent - 1))
+        _write_chunk(builder, scan, places, step, held, inside)
 
 
 def _write_chunk(
-    builder: Builder, scan: CumulativeSum, places: Mapping[str, Value], step: Value, held: Value
+    builder: Builder,
+    scan: CumulativeSum,
+    places: Mapping[str, Value],
+    step: Value,
+    held: Value,
+    inside: Value | None = None,
 ) -> Value:
-    """The elements of all lanes; gives what they join to with those before."""
+    """The elements of all lanes, or of those inside; gives what they join to with those before."""
     if scan.backward:
         step = builder.arith("sub", builder.constant(scan.extents[scan.loop] - 1), step)
     place = form_value(builder, scan.place, {**places, scan.loop: step})
     value = builder.load(Value("x"), [place], scan.kind)
+    if inside is not None:
+        value = builder.arith("select", inside, value, scan.start(builder), type_=scan.kind)
     whole = scan.join(builder, held, _scanned(builder, scan, value, "inclusive_scan"))
     found = whole
     if scan.exclusive:
         found = scan.join(builder, held, _scanned(builder, scan, value, "exclusive_scan"))
-    builder.store(found, Value("y"), [place])
+    if inside is None:
+        builder.store(found, Value("y"), [place])
+    else:
+        with builder.condition(inside) as region:
+            region.store(found, Value("y"), [place])
     last = builder.constant(LANES - 1, Scalar("i32"))
     return builder.value(SubgroupBroadcast(whole, last, scan.kind))
 

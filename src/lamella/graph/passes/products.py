@@ -181,8 +181,8 @@ def _find(
 ) -> WeightedProduct | None:
     names = [name for name, _ in instance.inputs]
     factors = _factors(formula.values[0])
-    if len(factors) != 2:
-        return None
+    if len(factors) != 2 or any(item.tensor not in names for item in factors):
+        return None  # what an operator says itself, a constant, is no input
     weights = [item for item in factors if fixed.holds(operation.inputs[names.index(item.tensor)])]
     others = [item for item in factors if item not in weights]
     if len(weights) != 1 or len(others) != 1:

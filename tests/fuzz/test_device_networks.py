@@ -1,0 +1,139 @@
+"""Random networks as they are planned for a GPU, run without one: thousands of them in `make fuzz`.
+
+Launches that were joined give the bits of those that were not, whatever has no order may run in any, and the numbers
+are those of the reference in 64 bits. The assembler of NVIDIA takes the code, where it is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lamella.backend.cpu.compile import emit
+from lamella.backend.executor.kernels import KernelExecutable
+from lamella.base.arrays import Array
+from lamella.base.diagnostic import LamellaError
+from lamella.graph.model import Model
+from lamella.kernels.nodes import KernelGraph
+from lamella.kernels.target import find_target
+from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
+from lamella.pipeline.options import Options
+from tests.backend.cuda.test_cuda_text import assemble_on
+from tests.bridge.test_graph_to_kernels_operators import calls
+from tests.support.bridge.device_lists import (
+    HOPPER,
+    plan_for_device,
+    run_native,
+    run_shuffled,
+    with_fewer,
+)
+from tests.support.bridge.layers import (
+    TOLERANCE,
+    RandomNetwork,
+    compare,
+    load_weights,
+    random_attention,
+    random_image_network,
+    random_large_network,
+    random_long_network,
+    random_row_network,
+    random_wide_network,
+    reference,
+)
+from tests.support.bridge.operators.calls import agree, build, by_reference
+
+SHARE = 20
+"""Mutations that one network stands for: it is compiled twice and interpreted twice."""
+IS_LONG = "LAMELLA_FUZZ" in os.environ
+SEED = int(os.environ.get("LAMELLA_SEED", time.time_ns() if IS_LONG else 0))
+SMALL: dict[str, Callable[[int, int], tuple[Model, RandomNetwork]]] = {
+    "images": random_image_network,
+    "rows": random_row_network,
+    "attention": lambda seed, _: random_attention(seed),
+}
+WAYS = SMALL | {"wide": random_wide_network, "long": random_long_network, "large": random_large_network}
+HALVES = 4e-2
+"""How far factors that are rounded to bf16 may take a network of some steps."""
+SHUFFLED = 1e-4
+"""The interpreter's functions are those of NumPy in 32 bits."""
+
+
+def network(way: str, chance: random.Random) -> tuple[Model, RandomNetwork, KernelGraph, str]:
+    """A network, planned for some GPU."""
+    seed, steps = chance.randrange(1 << 40), chance.randint(1, 6)
+    precision = chance.choice(("f32", "f32", "bf16"))
+    target = with_fewer(find_target(HOPPER), chance.choice((1, 4, 132, 132)))
+    model, net = WAYS[way](seed, steps)
+    made = plan_for_device(model, Options(precision=precision), target)
+    return model, net, made, f"{way} network {seed} of {steps} steps, {precision}, {target.multiprocessors}"
+
+
+def tolerance(name: str, usual: float) -> float:
+    """How far numbers may be apart."""
+    return HALVES if "bf16" in name else usual
+
+
+def call(run: KernelExecutable, net: RandomNetwork, times: int = 1) -> dict[str, Array]:
+    """What a network gives, each time the same."""
+    load_weights(run, net)
+    first = {name: array.copy() for name, array in run(**net.fed).items()}
+    for _ in range(times - 1):
+        same(first, run(**net.fed))
+    return first
+
+
+def judge(found: Mapping[str, Array], model: Model, net: RandomNetwork, allowed: float) -> None:
+    """Compare numbers with those of the reference, unless its products, taken apart, are more than memory holds."""
+    try:
+        expected = reference(model, net)
+    except LamellaError as problem:
+        if problem.findings[0].code != TOO_MUCH_MEMORY.code:
+            raise
+        return
+    compare(found, expected, allowed)
+
+
+def same(found: Mapping[str, Array], other: Mapping[str, Array]) -> None:
+    """Two runs give the same bits."""
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: int) -> None:
+    chance = random.Random(f"{way} {SEED}")
+    for _ in range(mutations // SHARE if IS_LONG else 2):
+        model, net, made, name = network(way, chance)
+        try:
+            found = [call(run_native(made, fuses), net, 2) for fuses in (False, True)]
+            same(*found)
+            judge(found[0], model, net, tolerance(name, TOLERANCE))
+        except Exception as problem:
+            raise AssertionError(name) from problem
+
+
+@pytest.mark.parametrize("way", WAYS if IS_LONG else SMALL)
+def test_what_has_no_order_may_have_any(way: str, mutations: int) -> None:
+    chance = random.Random(f"{SEED} {way}")
+    for _ in range(mutations // SHARE // 4 if IS_LONG else 1):
+        model, net, made, name = network(way, chance)
+        try:
+            found = [call(run_shuffled(made, seed), net) for seed in (1, 2)]
+            same(*found)
+            judge(found[0], model, net, tolerance(name, SHUFFLED))
+        except Exception as problem:
+            raise AssertionError(name) from problem
+
+
+@pytest.mark.parametrize("operator", sorted(calls())[:: 1 if IS_LONG else 24])
+def test_every_operator_runs_in_any_order(operator: str, tmp_path: Path) -> None:
+    model, fed = build(calls()[operator])
+    made = plan_for_device(model, Options())
+    agree(run_shuffled(made, 1)(**fed), by_reference(model)(**fed))
+    assemble_on(HOPPER, emit(made.program, find_target(HOPPER)).text, tmp_path)
