@@ -20,6 +20,7 @@ from tests.support.repository import environment
 
 pytest_plugins = ["tests.support.judges.summary"]
 FUZZ = "tests/fuzz/"
+IS_EMULATED = os.environ.get("LAMELLA_GPU") == "emulated"
 MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "1000"))
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
@@ -98,8 +99,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=why))
 
 
+@pytest.fixture(autouse=True)
+def gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A GPU that is emulated, for tests that need one, where that is asked for."""
+    if IS_EMULATED and request.node.get_closest_marker("gpu"):
+        from tests.support.gpu.driver import emulated_device
+
+        with emulated_device():
+            yield
+    else:
+        yield
+
+
 def _no_gpu() -> str:
-    return "" if Path("/dev/nvidiactl").exists() else "there is no NVIDIA GPU on this machine"
+    if IS_EMULATED or Path("/dev/nvidiactl").exists():
+        return ""
+    return "there is no NVIDIA GPU on this machine"
 
 
 def _no_chromium() -> str:

@@ -85,11 +85,8 @@ def test_help_does_not_wait_for_what_a_command_loads(name: str) -> None:
     assert (asked is None) == (name in ("demo", "explain", "genome", "lsp", "reduce", "rules"))
     if asked is not None:
         # click keeps the option `--help` of a command that was asked for it once, as tests before this one do
-        pages = [
-            item.get_help(click.Context(item, info_name=name)).replace("-h, --help", "--help    ")
-            for item in (asked, real)
-        ]
-        assert pages[0] == pages[1]
+        pages = [item.get_help(click.Context(item, info_name=name)) for item in (asked, real)]
+        assert len({re.sub(r" +(-h, )?--help +", " --help ", page) for page in pages}) == 1
 
 
 def test_verbose_says_what_a_command_cost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,14 +126,15 @@ class FakeDriver:
         place._obj.value = -(-room.ctypes.data // ALIGNMENT) * ALIGNMENT
         self._memory[place._obj.value] = room
 
-    def do_cuMemFree(self, address: int) -> None:
+    def do_cuMemFree(self, address: int) -> int | None:
         self._memory.pop(address, None)
+        return None
 
     def do_cuMemHostAlloc(self, place: Any, size: int, _: int) -> None:
         self.do_cuMemAlloc(place, size)
 
-    def do_cuMemFreeHost(self, address: int) -> None:
-        self._memory.pop(address, None)
+    def do_cuMemFreeHost(self, address: int) -> int | None:
+        return self.do_cuMemFree(address)
 
     def do_cuMemcpyHtoDAsync(self, target: int, source: int, size: int, _: object) -> None:
         self.to_device += size
@@ -191,18 +192,20 @@ class FakeDriver:
         place._obj.value = ctypes.addressof(self._linked.content)
         size._obj.value = len(self._linked.content)
 
-    def do_cuLibraryLoadData(self, place: Any, *_: object) -> None:
+    def do_cuLibraryLoadData(self, place: Any, content: bytes, *_: object) -> None:
         self._number(place)
 
     def do_cuLibraryGetModule(self, place: Any, _: object) -> None:
         self._number(place)
 
-    def do_cuModuleGetFunction(self, place: Any, _: object, name: bytes) -> None:
+    def do_cuModuleGetFunction(self, place: Any, module: int, name: bytes) -> int | None:
         self._symbols[self._number(place)] = name.decode()
+        return None
 
-    def do_cuLaunchKernelEx(self, config: Any, kernel: int, *_: object) -> None:
+    def do_cuLaunchKernelEx(self, config: Any, kernel: int, arguments: Any, *_: object) -> int | None:
         row = self._symbols[kernel], int(config._obj.x)
         (self.launches if self._recorded is None else self._recorded).append(row)
+        return None
 
 
 @contextmanager
