@@ -46,6 +46,7 @@ from tests.support.bridge.layers import (
     random_long_network,
     random_row_network,
     random_token_network,
+    random_way_back,
     random_wide_network,
     reference,
 )
@@ -65,6 +66,7 @@ WAYS = SMALL | {
     "long": random_long_network,
     "large": random_large_network,
     "tokens": random_token_network,
+    "back": random_way_back,
 }
 WITH_CODES = ("rows", "tokens")
 CODES = ("w8", "w4", "fp8")

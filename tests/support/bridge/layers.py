@@ -14,8 +14,9 @@ from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array, numpy_dtype
 from lamella.base.dtype import BOOL, F32, I32, I64
 from lamella.graph.build import Builder
+from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
-from lamella.graph.nodes import Tensor
+from lamella.graph.nodes import Tensor, tensors
 from lamella.graph.rewrite import members
 from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.options import Options
@@ -47,12 +48,12 @@ class RandomNetwork:
     def feed(self, *shape: int) -> Tensor:
         """A new input."""
         tensor = self.builder.input(f"x{len(self.fed)}", F32, shape)
-        self.fed[tensor.name] = self._draw(shape, 1.0)
+        self.fed[tensor.name] = self.draw(shape, 1.0)
         return tensor
 
     def weight(self, *shape: int, fan: int = 1, least: float | None = None) -> Tensor:
         """A new weight; what sums `fan` products with it stays near 1. Now and then it is an input."""
-        numbers = self._draw(shape, 1.5 / sqrt(fan))
+        numbers = self.draw(shape, 1.5 / sqrt(fan))
         if least is not None:
             numbers = np.abs(numbers) + np.float32(least)
         if self.random.random() < 0.15:
@@ -80,6 +81,10 @@ class RandomNetwork:
             self._seen = before, self.builder.call("llm.positions", before, count=count)
         return self._seen
 
+    def forget(self) -> None:
+        """Nothing that the graph does changes its variables."""
+        self._seen = None
+
     @property
     def remembers(self) -> bool:
         """Whether each run finds what the one before has left."""
@@ -89,12 +94,13 @@ class RandomNetwork:
         """A cache of heads, with those of this run put in."""
         batch, heads, _, width = known(x)
         cache = self.builder.variable(f"w{len(self.weights)}", F32, (batch, heads, ROOM, width))
-        self.weights[cache.name] = self._draw((batch, heads, ROOM, width), 1.0)
+        self.weights[cache.name] = self.draw((batch, heads, ROOM, width), 1.0)
         kept = self.builder.call("llm.remember", cache, x, seen)
         self.builder.update(cache, kept)
         return kept
 
-    def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
+    def draw(self, shape: tuple[int, ...], scale: float) -> Array:
+        """Random numbers on both sides of 0."""
         numbers = np.random.default_rng(self.random.randrange(1 << 30))
         return np.asarray(numbers.uniform(-scale, scale, shape), np.float32)
 
@@ -758,6 +764,25 @@ def random_token_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
         scores = net.builder.call("linalg.matmul", _norm(net, last), table, transB=True)
         net.made.append(net.builder.call("math.mul", scores, 1.0 / sqrt(width)))
     return net.finish(), net
+
+
+def random_way_back(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """The gradients of some tensors of another network."""
+    chance = random.Random(seed)
+    ways = random_image_network, random_row_network, random_wide_network, random_token_network
+    model, net = chance.choice(ways)(seed, steps)
+    given = [
+        item.name
+        for item in (one for item in model.graph.inputs for one in tensors(item))
+        if item.element is F32
+    ]
+    wanted = [*given, *(name for name in net.weights if net.weights[name].dtype == np.float32)]
+    back = differentiate(model, chance.sample(wanted, chance.randint(1, min(4, len(wanted)))))
+    for item in (one for given in back.graph.inputs for one in tensors(given)):
+        if item.name not in net.fed:
+            net.fed[item.name] = net.draw(known(item), 1.0)
+    net.forget()
+    return back, net
 
 
 # --- running --------------------------------------------------------------------------------------------------
