@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from lamella.backend.cpu.compile import emit
-from lamella.backend.executor.kernels import KernelExecutable
+from lamella.backend.executor import GraphExecutable
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
 from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
+from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.options import Options
 from tests.backend.cuda.test_cuda_text import assemble_on
 from tests.bridge.test_graph_to_kernels_operators import calls
@@ -34,6 +35,7 @@ from tests.support.bridge.device_lists import (
     with_fewer,
 )
 from tests.support.bridge.layers import (
+    RUNS,
     TOLERANCE,
     RandomNetwork,
     compare,
@@ -43,6 +45,8 @@ from tests.support.bridge.layers import (
     random_large_network,
     random_long_network,
     random_row_network,
+    random_token_network,
+    random_way_back,
     random_wide_network,
     reference,
 )
@@ -57,46 +61,60 @@ SMALL: dict[str, Callable[[int, int], tuple[Model, RandomNetwork]]] = {
     "rows": random_row_network,
     "attention": lambda seed, _: random_attention(seed),
 }
-WAYS = SMALL | {"wide": random_wide_network, "long": random_long_network, "large": random_large_network}
+WAYS = SMALL | {
+    "wide": random_wide_network,
+    "long": random_long_network,
+    "large": random_large_network,
+    "tokens": random_token_network,
+    "back": random_way_back,
+}
+WITH_CODES = ("rows", "tokens")
+CODES = ("w8", "w4", "fp8")
 HALVES = 4e-2
 """How far factors that are rounded to bf16 may take a network of some steps."""
 SHUFFLED = 1e-4
 """The interpreter's functions are those of NumPy in 32 bits."""
 
 
-def network(way: str, chance: random.Random) -> tuple[Model, RandomNetwork, KernelGraph, str]:
+def network(way: str, chance: random.Random) -> tuple[Model, RandomNetwork, KernelGraph, Options, str]:
     """A network, planned for some GPU."""
     seed, steps = chance.randrange(1 << 40), chance.randint(1, 6)
-    precision = chance.choice(("f32", "f32", "bf16"))
-    target = with_fewer(find_target(HOPPER), chance.choice((1, 4, 132, 132)))
+    precision = chance.choice(("f32", "f32", "bf16", *(CODES if way in WITH_CODES else ())))
+    target, options = (
+        with_fewer(find_target(HOPPER), chance.choice((1, 4, 132, 132))),
+        Options(precision=precision),
+    )
     model, net = WAYS[way](seed, steps)
-    made = plan_for_device(model, Options(precision=precision), target)
-    return model, net, made, f"{way} network {seed} of {steps} steps, {precision}, {target.multiprocessors}"
+    name = f"{way} network {seed} of {steps} steps, {precision}, {target.multiprocessors}"
+    return model, net, plan_for_device(model, options, target), options, name
 
 
-def tolerance(name: str, usual: float) -> float:
-    """How far numbers may be apart."""
-    return HALVES if "bf16" in name else usual
-
-
-def call(run: KernelExecutable, net: RandomNetwork, times: int = 1) -> dict[str, Array]:
-    """What a network gives, each time the same."""
+def call(run: GraphExecutable, net: RandomNetwork, runs: int) -> dict[str, Array]:
+    """What the last of some runs gives; all give the same but where one remembers the other."""
     load_weights(run, net)
-    first = {name: array.copy() for name, array in run(**net.fed).items()}
-    for _ in range(times - 1):
-        same(first, run(**net.fed))
-    return first
+    found = {name: array.copy() for name, array in run(**net.fed).items()}
+    for _ in range(runs - 1):
+        before, found = found, {name: array.copy() for name, array in run(**net.fed).items()}
+        if not net.remembers:
+            same(before, found)
+    return found
 
 
-def judge(found: Mapping[str, Array], model: Model, net: RandomNetwork, allowed: float) -> None:
+def judge(
+    found: Mapping[str, Array], model: Model, net: RandomNetwork, options: Options, runs: int, allowed: float
+) -> None:
     """Compare numbers with those of the reference, unless its products, taken apart, are more than memory holds."""
-    try:
-        expected = reference(model, net)
-    except LamellaError as problem:
-        if problem.findings[0].code != TOO_MUCH_MEMORY.code:
-            raise
-        return
-    compare(found, expected, allowed)
+    if options.precision in CODES:
+        expected: Mapping[str, Array] = call(compile_open(model, "cpu", options), net, runs)
+    else:
+        try:
+            expected = reference(model, net, runs if net.remembers else 1)
+        except LamellaError as problem:
+            if problem.findings[0].code != TOO_MUCH_MEMORY.code:
+                raise
+            return
+    if options.precision == "f32" or not net.jumps:
+        compare(found, expected, allowed if options.precision == "f32" else HALVES)
 
 
 def same(found: Mapping[str, Array], other: Mapping[str, Array]) -> None:
@@ -109,11 +127,11 @@ def same(found: Mapping[str, Array], other: Mapping[str, Array]) -> None:
 def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: int) -> None:
     chance = random.Random(f"{way} {SEED}")
     for _ in range(mutations // SHARE if IS_LONG else 2):
-        model, net, made, name = network(way, chance)
+        model, net, made, options, name = network(way, chance)
         try:
-            found = [call(run_native(made, fuses), net, 2) for fuses in (False, True)]
+            found = [call(run_native(made, fuses), net, RUNS) for fuses in (False, True)]
             same(*found)
-            judge(found[0], model, net, tolerance(name, TOLERANCE))
+            judge(found[0], model, net, options, RUNS, TOLERANCE)
         except Exception as problem:
             raise AssertionError(name) from problem
 
@@ -122,11 +140,11 @@ def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: i
 def test_what_has_no_order_may_have_any(way: str, mutations: int) -> None:
     chance = random.Random(f"{SEED} {way}")
     for _ in range(mutations // SHARE // 4 if IS_LONG else 1):
-        model, net, made, name = network(way, chance)
+        model, net, made, options, name = network(way, chance)
         try:
-            found = [call(run_shuffled(made, seed), net) for seed in (1, 2)]
+            found = [call(run_shuffled(made, seed), net, 1) for seed in (1, 2)]
             same(*found)
-            judge(found[0], model, net, tolerance(name, SHUFFLED))
+            judge(found[0], model, net, options, 1, SHUFFLED)
         except Exception as problem:
             raise AssertionError(name) from problem
 

@@ -147,6 +147,14 @@ def test_rows_that_do_not_exist_have_no_extremes() -> None:
     same(found, np.zeros((0, 1), np.int64))
 
 
+@judged("numpy", "math.argmin", "math.argmax")
+def test_the_extremes_of_many_rows() -> None:
+    """Beyond the 8192 elements that NumPy buffers."""
+    array = np.random.default_rng(0).uniform(-1, 1, (10_000, 3)).astype(np.float32)
+    same(one("math.argmax", array, axis=1), array.argmax(1, keepdims=True))
+    same(one("math.argmin", array, axis=1), array.argmin(1, keepdims=True))
+
+
 def _positions(function: Function, array: Array, axes: tuple[int, ...]) -> list[Array]:
     """For each of the axes where the first extreme element in row-major order stands; kept dimensions are 1."""
     inner = sorted(axis % array.ndim for axis in axes)

@@ -113,6 +113,10 @@ APART = {
         "@input { x: real[1,64]; } @variable { g: real[64]; b: real[64]; w: real[40,64]; } @output { y: real[1,40]; }",
         "n = aten.layer_norm{normalized_shape=[64]}(x, g, b); y = linalg.matmul{transB=true}(n, w);",
     ),
+    "a gate of what is given": (
+        "@input { x: real[4,8,6,6]; n: real[4,6,1,1]; } @variable { w: real[8,6,1,1]; } @output { y: real[4,8,6,6]; }",
+        "c = nn.conv(n, w); s = nn.sigmoid(c); z = math.mul(x, s); u = math.tanh(z); y = math.add(u, x);",
+    ),
 }
 
 

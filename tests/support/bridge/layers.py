@@ -11,11 +11,12 @@ import numpy as np
 
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.reference import compile_model
-from lamella.base.arrays import Array
-from lamella.base.dtype import BOOL, F32
+from lamella.base.arrays import Array, numpy_dtype
+from lamella.base.dtype import BOOL, F32, I32, I64
 from lamella.graph.build import Builder
+from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
-from lamella.graph.nodes import Tensor
+from lamella.graph.nodes import Tensor, tensors
 from lamella.graph.rewrite import members
 from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.options import Options
@@ -25,6 +26,8 @@ from tests.support.judges.harness import library
 TOLERANCE = 3e-5
 """Sums of a few hundred products in 32 bits, taken in another order, of numbers near 1."""
 CHANNELS = (1, 3, 8, 16, 17, 33, 48)
+ROOM, RUNS = 96, 2
+"""How many positions caches have, and for how many runs they must do."""
 ACTIVATIONS = ("nn.relu", "nn.gelu", "nn.sigmoid", "math.tanh")
 Step: TypeAlias = "Callable[[RandomNetwork, Tensor], Tensor | None]"
 
@@ -38,24 +41,66 @@ class RandomNetwork:
         self.fed: dict[str, Array] = {}
         self.weights: dict[str, Array] = {}
         self.made: list[Tensor] = []
+        self.jumps = False
+        """Whether something is chosen by what is computed, so that rounding may change it altogether."""
+        self._seen: tuple[Tensor, Tensor] | None = None
 
     def feed(self, *shape: int) -> Tensor:
         """A new input."""
         tensor = self.builder.input(f"x{len(self.fed)}", F32, shape)
-        self.fed[tensor.name] = self._draw(shape, 1.0)
+        self.fed[tensor.name] = self.draw(shape, 1.0)
         return tensor
 
-    def weight(self, *shape: int, fan: int = 1) -> Tensor:
+    def weight(self, *shape: int, fan: int = 1, least: float | None = None) -> Tensor:
         """A new weight; what sums `fan` products with it stays near 1. Now and then it is an input."""
+        numbers = self.draw(shape, 1.5 / sqrt(fan))
+        if least is not None:
+            numbers = np.abs(numbers) + np.float32(least)
         if self.random.random() < 0.15:
             tensor = self.builder.input(f"x{len(self.fed)}", F32, shape)
-            self.fed[tensor.name] = self._draw(shape, 1.5 / sqrt(fan))
+            self.fed[tensor.name] = numbers
             return tensor
         tensor = self.builder.variable(f"w{len(self.weights)}", F32, shape)
-        self.weights[tensor.name] = self._draw(shape, 1.5 / sqrt(fan))
+        self.weights[tensor.name] = numbers
         return tensor
 
-    def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
+    def places(self, count: int, *shape: int) -> Tensor:
+        """An input of numbers below a count."""
+        tensor = self.builder.input(f"x{len(self.fed)}", self.random.choice((I64, I32)), shape)
+        numbers = np.random.default_rng(self.random.randrange(1 << 30)).integers(0, count, shape)
+        self.fed[tensor.name] = np.asarray(numbers, numpy_dtype(tensor.element))
+        return tensor
+
+    def seen(self, count: int) -> tuple[Tensor, Tensor]:
+        """How many tokens the runs before have seen, and the positions of those of this run."""
+        if self._seen is None:
+            before = self.builder.variable("seen", I64, ())
+            self.weights["seen"] = np.asarray(self.random.randint(0, ROOM - RUNS * count))
+            room = self.builder.call("layout.range", first=0, last=ROOM + 1)
+            self.builder.update(before, self.builder.call("llm.advance", before, room, count=count))
+            self._seen = before, self.builder.call("llm.positions", before, count=count)
+        return self._seen
+
+    def forget(self) -> None:
+        """Nothing that the graph does changes its variables."""
+        self._seen = None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether each run finds what the one before has left."""
+        return self._seen is not None
+
+    def remember(self, x: Tensor, seen: Tensor) -> Tensor:
+        """A cache of heads, with those of this run put in."""
+        batch, heads, _, width = known(x)
+        cache = self.builder.variable(f"w{len(self.weights)}", F32, (batch, heads, ROOM, width))
+        self.weights[cache.name] = self.draw((batch, heads, ROOM, width), 1.0)
+        kept = self.builder.call("llm.remember", cache, x, seen)
+        self.builder.update(cache, kept)
+        return kept
+
+    def draw(self, shape: tuple[int, ...], scale: float) -> Array:
+        """Random numbers on both sides of 0."""
         numbers = np.random.default_rng(self.random.randrange(1 << 30))
         return np.asarray(numbers.uniform(-scale, scale, shape), np.float32)
 
@@ -379,6 +424,123 @@ def random_attention(seed: int) -> tuple[Model, RandomNetwork]:
 # --- what a GPU does in its own way --------------------------------------------------------------------------
 
 
+def _axis(net: RandomNetwork, x: Tensor) -> tuple[int, int]:
+    """Some axis, and its extent."""
+    axis = net.random.randrange(len(x.shape))
+    return axis, known(x)[axis]
+
+
+def _masked(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Elements where a mask that stretches says so, else those of another tensor or a number."""
+    shape = tuple(size if net.random.random() < 0.5 else 1 for size in known(x))
+    mask = net.builder.call("math.gt", net.feed(*shape), net.random.choice((-0.5, 0.0, 0.5)))
+    other = net.builder.call("math.neg", x) if net.random.random() < 0.5 else net.random.choice((0.0, -2.0))
+    return net.builder.call("math.select", mask, *net.random.sample((x, other), 2))
+
+
+def _scalar(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Something with a tensor of one number."""
+    number = net.weight(*net.random.choice(((), (1,), (1,) * len(x.shape))))
+    return net.builder.call(net.random.choice(("math.add", "math.mul", "math.max")), x, number)
+
+
+def _pick(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Slices or elements at places that are given."""
+    axis, extent = _axis(net, x)
+    if net.random.random() < 0.5:
+        counts = net.sizes(1, 9, net.random.choice((1, 1, 2) if len(x.shape) < 4 else (1,)))
+        return net.builder.call("layout.gather", x, net.places(extent, *counts), axis=axis)
+    shape = tuple(net.random.randint(1, 9) if at == axis else size for at, size in enumerate(known(x)))
+    return net.builder.call("aten.gather", x, net.places(extent, *shape), dim=axis)
+
+
+def _put(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Elements put, or added, where places say."""
+    axis, extent = _axis(net, x)
+    shape = tuple(net.random.randint(1, 9) if at == axis else size for at, size in enumerate(known(x)))
+    places, new = net.places(extent, *shape), net.feed(*shape)
+    if net.random.random() < 0.5:
+        return net.builder.call("layout.scatter", x, places, new, axis=axis)
+    return net.builder.call("aten.scatter_add", x, places, new, dim=axis)
+
+
+def _best(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """The best elements along an axis, by their places or as they are."""
+    axis, extent = _axis(net, x)
+    if net.random.random() < 0.5:
+        place = net.builder.call(net.random.choice(("math.argmax", "math.argmin")), x, axis=axis)
+        return net.builder.call("aten.gather", x, place, dim=axis)
+    count, largest = min(extent, net.random.choice((1, 2, 5, 8))), net.random.random() < 0.5
+    found = net.builder.call_all("aten.topk", x, k=count, dim=axis, largest=largest)[0]
+    return found if isinstance(found, Tensor) else None
+
+
+def _steps(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Every so manieth slice, in this order or the other one; or all, turned round or moved on."""
+    axis, extent = _axis(net, x)
+    kind = net.random.choice(("slice", "back", "flip", "roll"))
+    if kind == "slice":
+        first, step = net.random.randint(0, min(3, extent - 1)), net.random.randint(2, 5)
+        return net.builder.call(
+            "layout.slice", x, axes=(axis,), begin=(first,), end=(extent,), stride=(step,)
+        )
+    if kind == "back":
+        return net.builder.call(
+            "layout.slice", x, axes=(axis,), begin=(extent - 1,), end=(-extent - 1,), stride=(-1,)
+        )
+    if kind == "flip":
+        return net.builder.call("aten.flip", x, dims=(axis,))
+    return net.builder.call("aten.roll", x, shifts=(net.random.randint(-5, 5),), dims=(axis,))
+
+
+def _repeat(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    axis, _ = _axis(net, x)
+    return net.builder.call("layout.tile", x, axes=(axis,), repeats=(net.random.randint(2, 4),))
+
+
+def _logarithms(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Logarithms of a softmax, or of its sums."""
+    axis, _ = _axis(net, x)
+    if net.random.random() < 0.5:
+        return net.builder.call("aten.log_softmax", x, dim=axis)
+    return net.builder.call("aten.logsumexp", x, dim=(axis,), keepdim=True)
+
+
+def _batch_norm(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """A norm of channels, by numbers that were measured or by those of groups of them."""
+    channels = known(x)[1]
+    shift, scale = net.weight(channels), net.weight(channels)
+    if net.random.random() < 0.5:
+        mean, variance = net.weight(channels), net.weight(channels, least=0.5)
+        return net.builder.call("nn.batch_norm", x, mean, variance, shift, scale)
+    groups = net.random.choice([item for item in (1, 2, 4, channels) if channels % item == 0])
+    return net.builder.call("aten.group_norm", x, scale, shift, num_groups=groups, eps=0.1)
+
+
+def _squeeze(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Channels that are weighed by what they are on average."""
+    channels, axes = known(x)[1], tuple(range(2, len(x.shape)))
+    inner, ones = net.random.choice((1, 4, 16)), (1,) * len(axes)
+    found = net.builder.call("math.mean_reduce", x, axes=axes)
+    for shape, activation in (((inner, channels), "nn.silu"), ((channels, inner), "nn.sigmoid")):
+        found = net.builder.call(
+            "nn.conv", found, net.weight(*shape, *ones, fan=shape[1]), net.weight(shape[0])
+        )
+        found = net.builder.call(activation, found)
+    return net.builder.call("math.mul", x, found)
+
+
+def _blocks(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Pixels to channels, channels to pixels, or channels of groups in turns."""
+    _, channels, *extents = known(x)
+    rank, first = len(extents), net.random.random() < 0.5
+    if all(item % 2 == 0 for item in extents) and net.random.random() < 0.5:
+        return net.builder.call("layout.space_to_depth", x, block_size=(2,) * rank, blocks_first=first)
+    if channels % 2**rank == 0:
+        return net.builder.call("layout.depth_to_space", x, block_size=(2,) * rank, blocks_first=first)
+    return net.builder.call("layout.shuffle", x, axis=1, groups=3) if channels % 3 == 0 else None
+
+
 def _reduction(net: RandomNetwork, x: Tensor) -> Tensor | None:
     """A sum, mean or extreme over some axes, most of them joined with what it is of."""
     shape = known(x)
@@ -440,9 +602,13 @@ def _gates(net: RandomNetwork, x: Tensor) -> Tensor | None:
 
 LONG: tuple[Step, ...] = (
     _linear, _own_product, _row_bias, _scale, _softmax, _transposition, _reshape, _activation, _activation, _residual,
-    _last_norm, _reduction, _reduction, _slice, _stretch, _gates, _running,
+    _last_norm, _reduction, _reduction, _slice, _stretch, _gates, _running, _masked, _scalar, _pick, _put, _best,
+    _steps, _repeat, _logarithms,
 )  # fmt: skip
-LARGE: tuple[Step, ...] = (*MORE_IMAGES, _reduction, _slice, _stretch, _gates)
+LARGE: tuple[Step, ...] = (
+    *MORE_IMAGES, _reduction, _slice, _stretch, _gates, _masked, _scalar, _steps, _softmax, _batch_norm, _batch_norm,
+    _squeeze, _blocks,
+)  # fmt: skip
 SIZES = (1, 2, 3, 8, 16, 31, 64, 100, 128, 333, 1024, 3000, 4096, 20_000)
 MOST = 300_000
 """Elements of a tensor of a large network."""
@@ -471,6 +637,154 @@ def random_large_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     return net.finish(), net
 
 
+# --- layers of transformers -----------------------------------------------------------------------------------
+
+
+def _product(net: RandomNetwork, x: Tensor, width: int) -> Tensor:
+    """A product with a weight, and perhaps a bias."""
+    depth = known(x)[-1]
+    found = net.builder.call("linalg.matmul", x, net.weight(width, depth, fan=depth), transB=True)
+    return net.builder.call("math.add", found, net.weight(width)) if net.random.random() < 0.3 else found
+
+
+def _split(net: RandomNetwork, x: Tensor, *sizes: int) -> tuple[Tensor, ...]:
+    """Parts of the last dimension."""
+    parts = members(net.builder.call_all("layout.split", x, axis=len(x.shape) - 1, sizes=sizes))
+    return tuple(item for item in parts if isinstance(item, Tensor))
+
+
+def _norm(net: RandomNetwork, x: Tensor) -> Tensor:
+    """A norm of the last dimension with weights."""
+    width = known(x)[-1]
+    kind = net.random.choice(("aten.layer_norm", "aten.rms_norm", "llm.rmsnorm"))
+    if kind == "llm.rmsnorm":
+        found = net.builder.call_all(kind, x, net.weight(width), eps=0.1)[0]
+        assert isinstance(found, Tensor)
+        return found
+    weights = [net.weight(width) for _ in range(2 if kind == "aten.layer_norm" else 1)]
+    return net.builder.call(kind, x, *weights, normalized_shape=(width,), eps=0.1)
+
+
+def _gated(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Two products, one of which gates the other, and the product back; most of them behind a norm and added."""
+    width = net.random.choice((8, 32, 48))
+    gate, up = _split(net, _product(net, _norm(net, x), 2 * width), width, width)
+    gate = net.builder.call(net.random.choice(("nn.silu", "nn.gelu", "nn.relu")), gate)
+    found = _product(net, net.builder.call("math.mul", gate, up), known(x)[-1])
+    return net.builder.call("math.add", x, found) if net.random.random() < 0.8 else found
+
+
+def _heads_attention(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Attention of a sequence to itself and to what a cache remembers, with all that models put between."""
+    batch, count, depth = known(x)
+    chance, builder = net.random, net.builder
+    shared, group, size = (
+        chance.choice((1, 2)),
+        chance.choice((1, 1, 2, 4)),
+        chance.choice((8, 16, 64)),
+    )
+    counts = (shared * group, shared, shared)
+    packed = _product(net, _norm(net, x), sum(counts) * size)
+    heads = []
+    for part, many in zip(_split(net, packed, *(many * size for many in counts)), counts, strict=True):
+        shaped = builder.call("layout.reshape", part, shape=(batch, count, many, size))
+        heads.append(builder.call("layout.transpose", shaped, perm=(0, 2, 1, 3)))
+    query, key, value = heads
+    if chance.random() < 0.4:
+        query, key = _norm(net, query), _norm(net, key)
+    caches = chance.random() < 0.6 and RUNS * count <= ROOM
+    seen, places = net.seen(count) if caches else (None, None)
+    if chance.random() < 0.6:
+        angles = net.weight(max(ROOM, count) + 1, chance.choice((size // 2, size // 4)), 2)
+        turned = builder.call_all("llm.rope", query, key, angles, places, interleaved=chance.random() < 0.3)
+        query, key = (item for item in turned if isinstance(item, Tensor))
+    if seen is not None:
+        key, value = (net.remember(item, seen) for item in (key, value))
+    window = chance.choice((None, None, 5))
+    found = builder.call_all("llm.flash_attention", query, key, value, None, seen, window_size=window)[0]
+    assert isinstance(found, Tensor)
+    together = builder.call("layout.transpose", found, perm=(0, 2, 1, 3))
+    flat = builder.call("layout.reshape", together, shape=(batch, count, counts[0] * size))
+    found = _product(net, flat, depth)
+    return builder.call("math.add", x, found) if chance.random() < 0.8 else found
+
+
+def _experts(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """A mixture of experts, chosen for each token."""
+    batch, count, depth = known(x)
+    experts, chosen, width = (
+        net.random.choice((4, 8, 16)),
+        net.random.choice((1, 2, 4)),
+        net.random.choice((8, 32, 64)),
+    )
+    net.jumps, builder = True, net.builder
+    rows = builder.call("layout.reshape", x, shape=(batch * count, depth))
+    routed = builder.call_all("moe.router", rows, net.weight(experts, depth, fan=depth), top_k=chosen)
+    shares, indices = (item for item in routed[:2] if isinstance(item, Tensor))
+    offsets = builder.call("moe.compute_offsets", indices, num_experts=experts)
+    permuted, slots = (
+        item for item in builder.call_all("moe.permute", rows, indices, offsets) if isinstance(item, Tensor)
+    )
+    raised = builder.call(
+        "moe.grouped_gemm",
+        permuted,
+        net.weight(experts, 2 * width, depth, fan=depth),
+        offsets,
+        transpose="NT",
+    )
+    hidden = builder.call("llm.swiglu", *_split(net, raised, width, width))
+    lowered = builder.call(
+        "moe.grouped_gemm", hidden, net.weight(experts, depth, width, fan=width), offsets, transpose="NT"
+    )
+    found = builder.call("moe.unpermute", lowered, shares, slots)
+    return builder.call("math.add", x, builder.call("layout.reshape", found, shape=(batch, count, depth)))
+
+
+def random_token_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """Layers of a transformer: a few tokens, or one, and what they have left behind."""
+    net = RandomNetwork(seed)
+    batch, count = net.random.choice((1, 1, 1, 2, 3)), net.random.choice((1, 1, 1, 2, 5, 16, 33))
+    width = net.random.choice((16, 40, 64))
+    words = net.random.choice((17, 64))
+    table = net.weight(words, width)
+    net.made.append(net.builder.call("layout.gather", table, net.places(words, batch, count), axis=0))
+    blocks: tuple[Step, ...] = (
+        _heads_attention,
+        _heads_attention,
+        _gated,
+        _gated,
+        _norm,
+        _residual,
+        _activation,
+        _experts,
+    )
+    net.grow(min(steps, 4), blocks, MOST)
+    if net.random.random() < 0.5:
+        last = net.builder.call("layout.slice", net.made[-1], axes=(1,), begin=(count - 1,), end=(count,))
+        scores = net.builder.call("linalg.matmul", _norm(net, last), table, transB=True)
+        net.made.append(net.builder.call("math.mul", scores, 1.0 / sqrt(width)))
+    return net.finish(), net
+
+
+def random_way_back(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """The gradients of some tensors of another network."""
+    chance = random.Random(seed)
+    ways = random_image_network, random_row_network, random_wide_network, random_token_network
+    model, net = chance.choice(ways)(seed, steps)
+    given = [
+        item.name
+        for item in (one for item in model.graph.inputs for one in tensors(item))
+        if item.element is F32
+    ]
+    wanted = [*given, *(name for name in net.weights if net.weights[name].dtype == np.float32)]
+    back = differentiate(model, chance.sample(wanted, chance.randint(1, min(4, len(wanted)))))
+    for item in (one for given in back.graph.inputs for one in tensors(given)):
+        if item.name not in net.fed:
+            net.fed[item.name] = net.draw(known(item), 1.0)
+    net.forget()
+    return back, net
+
+
 # --- running --------------------------------------------------------------------------------------------------
 
 
@@ -486,17 +800,19 @@ def run_network(
     return first
 
 
-def reference(model: Model, net: RandomNetwork) -> Mapping[str, Array]:
-    """What a network gives on the reference, in 64 bits."""
+def reference(model: Model, net: RandomNetwork, runs: int = 1) -> Mapping[str, Array]:
+    """What a network gives on the reference, in 64 bits, in the last of some runs."""
     run = compile_model(model, dtype="f64")
     load_weights(run, net)
+    for _ in range(runs - 1):
+        run(**net.fed)
     return run(**net.fed)
 
 
 def load_weights(run: GraphExecutable, net: RandomNetwork) -> None:
     """Give a network its weights."""
     for name, array in net.weights.items():
-        run.state[name] = array
+        run.state[name] = array.copy()
 
 
 def compare(found: Mapping[str, Array], expected: Mapping[str, Array], tolerance: float = TOLERANCE) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -313,8 +314,9 @@ def _first_extreme(values: Array, axes: Sequence[int], sign: int) -> tuple[Array
 
 def _along(places: Array, axes: Sequence[int], axis: int, shape: Sequence[int]) -> Array:
     """The index along one axis of places that are counted over several."""
-    sizes = [shape[item] for item in axes]
-    return np.asarray(np.unravel_index(places, sizes)[list(axes).index(axis)])
+    # NumPy's unravel_index is wrong behind the first 8192 places where the last extent of `places` is 1.
+    behind = [shape[item] for item in axes[list(axes).index(axis) + 1 :]]
+    return np.asarray(places // prod(behind) % shape[axis])
 
 
 # --- prefix scans in linear time: `y[z] += x[|z - k|]` -------------------------------------------------------

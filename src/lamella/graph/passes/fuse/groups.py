@@ -149,12 +149,12 @@ class Grouping:
         group = self.group_of[number]
         if not self.machine.vectors or self.kinds.get(group) is not GroupKind.MAP:
             return
-        found = [self._find_movers(name) for name in dict.fromkeys(self._operands(group))]
-        makers = {maker for _, maker in found if maker is not None and not self.part.static[maker]}
-        owners = {self.group_of[maker] for maker in makers} - {group}
+        reached = [(name, *self._find_movers(name)) for name in dict.fromkeys(self._operands(group))]
+        found = [item for item in reached if item[2] is not None and not self.part.static[item[2]]]
+        owners = {self.group_of[maker] for _, _, maker in found if maker is not None} - {group}
         if len(owners) == 1 and all(map(self._is_vector_product, owners)):
-            movers = [self.group_of[item] for items, maker in found if maker in makers for item in items]
-            self._try([*owners, *movers, group], self._operands(group)[0], number)
+            movers = [self.group_of[item] for _, items, _ in found for item in items]
+            self._try([*owners, *movers, group], found[0][0], number)
 
     def _is_vector_product(self, group: int) -> bool:
         return any(count_vectors(self.part, number, self.machine) for number in self.groups[group])
