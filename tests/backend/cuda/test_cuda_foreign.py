@@ -245,7 +245,7 @@ def test_what_makes_an_array_is_waited_for(
         (SimpleNamespace(__cuda_array_interface__=7), "is no array of the host or of the device"),
         (described(data=(8192, False)), "says that it lies on a GPU does not"),
         (described(data=(12288, False)), "lies on device 3, and kernels run on device 0"),
-        ([1.0, 2.0], "a list is no array of the host or of the device"),
+        ([1.0, 2.0], "type 'list' is no array of the host or of the device"),
         (np.array([object()]), "objects of Python"),
     ],
 )
@@ -262,7 +262,7 @@ def test_arrays_of_other_devices_are_refused(device: FakeDriver) -> None:
     with pytest.raises(InputError, match="a device of kind 10"):
         cuda.to_device(Handed(array, (10, 0)))
     torch = pytest.importorskip("torch")
-    with pytest.raises(InputError, match="a Tensor lies on the host"):
+    with pytest.raises(InputError, match="type 'Tensor' lies on the host"):
         cuda.to_device(torch.zeros(3))
     with pytest.raises(InputError, match="no array of the host or of the device"):
         cuda.to_device(torch.zeros(3, device="meta"))
