@@ -321,7 +321,7 @@ def device() -> Device:
     """The GPU of this process, its context current in this thread; InputError where there is none."""
     found = _opened()
     if isinstance(found, str):
-        raise InputError(found, hint="--backend cpu runs the same kernels")
+        raise InputError(found, hint="lamella doctor says what runs here")
     call("cuCtxSetCurrent", found.context)
     return found
 

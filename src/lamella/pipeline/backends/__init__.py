@@ -197,7 +197,7 @@ def choose_backend(form: str, name: str | None, options: Options) -> Backend:
     missing = backend.missing()
     if missing is not None:
         others = [row.name for row in ROWS if row.is_offered and _runs(row, form) and row.missing() is None]
-        hint = f"these run it here: {', '.join(others) or 'none'}"
+        hint = f"what runs here: {', '.join(others) or 'none'}"
         raise InputError(f"backend '{name}' cannot run here: {missing}", hint=hint)
     return backend
 
