@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -20,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 import lamella
-from bench.measuring import note_figure
+from bench.measuring import note_figure, require_gpu
 from lamella.backend import cuda
 from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.driver import Event, LaunchGraph, device, own_stream
@@ -346,9 +345,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=("products", "rows", "attention"))
     chosen = parser.parse_args()
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
+    require_gpu()
     torch: Any = import_module("torch")
     here = device()
     print(f"{here.name}, {here.multiprocessors} multiprocessors, torch {torch.__version__}")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import lamella
+from bench.measuring import require_gpu
 from lamella.backend import cuda
 from lamella.base.arrays import Array
 
@@ -114,6 +115,7 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--precision", default="bf16")
     chosen = parser.parse_args()
+    require_gpu()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "layers.sknd")
         path.write_text(text_of(chosen.batch, chosen.layers))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,8 +17,7 @@ from typing import Any
 
 from bench.cuda import time_ours, time_torch
 from bench.cuda_models import tell_kernels
-from bench.measuring import note_figure
-from lamella.backend import cuda
+from bench.measuring import note_figure, require_gpu
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.dim import symbols
 from lamella.base.tuning import TuningReport
@@ -136,9 +134,7 @@ def main() -> None:
     )
     parser.add_argument("--compiled", action="store_true", help="measure transformers with torch.compile too")
     chosen = parser.parse_args()
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
+    require_gpu()
     torch: Any = import_module("torch")
     transformers: Any = import_module("transformers")
     config = import_module("bench.decode").qwen3(chosen.layers)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +24,7 @@ import numpy as np
 import lamella
 from bench.cuda import distance, time_ours, time_torch
 from bench.cuda_models import tell_kernels
-from lamella.backend import cuda
+from bench.measuring import require_gpu
 from lamella.backend.cuda.lists import CudaList
 
 RUNS = 20
@@ -217,9 +216,7 @@ def main() -> None:
     parser.add_argument("groups", nargs="+", choices=["experts", "pages"])
     parser.add_argument("--launches", type=int, default=0)
     chosen = parser.parse_args()
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
+    require_gpu()
     torch: Any = import_module("torch")
     if "experts" in chosen.groups:
         for name in EXPERTS:

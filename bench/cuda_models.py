@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,8 +20,7 @@ import numpy as np
 
 import lamella
 from bench.cuda import time_ours, time_torch
-from bench.measuring import note_figure
-from lamella.backend import cuda
+from bench.measuring import note_figure, require_gpu
 from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.arrays import Array
@@ -154,9 +152,7 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="before and after tuning")
     chosen = parser.parse_args()
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
+    require_gpu()
     torch: Any = import_module("torch")
     for name in chosen.networks:
         for batch in map(int, chosen.batch.split(",")):

@@ -20,8 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench.cuda import ATTENTIONS
-from bench.measuring import FIGURES
-from lamella.backend import cuda
+from bench.measuring import FIGURES, require_gpu
 
 PUBLISHED_PART = 0.75
 """How much of what FlashAttention-3 published attention has to reach, where it is slower than that of torch."""
@@ -148,9 +147,7 @@ def main() -> int:
         return 0
     if unknown := sorted({*chosen.names} - JOBS.keys()):
         parser.error(f"no benchmark is called {', '.join(unknown)}; --list names them")
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
+    require_gpu()
     chosen.log.mkdir(parents=True, exist_ok=True)
     missed = 0
     for name in chosen.names or JOBS:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bench.cuda_decode import list_of_token
-from lamella.backend import cuda
+from bench.measuring import require_gpu
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda import building
@@ -194,9 +193,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=12, help="the first launch that is told")
     parser.add_argument("--count", type=int, default=11)
     chosen = parser.parse_args()
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
+    require_gpu()
     os.environ["LAMELLA_CACHE"] = ""  # what is kept tells no moments
     torch: Any = import_module("torch")
     transformers: Any = import_module("transformers")

@@ -13,7 +13,6 @@ import argparse
 import cProfile
 import pstats
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,8 +25,7 @@ import numpy as np
 
 import lamella
 from bench.cuda_models import tell_kernels
-from bench.measuring import note_figure
-from lamella.backend import cuda
+from bench.measuring import note_figure, require_gpu
 from lamella.backend.cuda.lists import CudaList
 from lamella.base.tuning import tuning_of
 from lamella.pipeline.options import Options
@@ -264,9 +262,7 @@ def main() -> None:
     )
     parser.add_argument("--alone", action="store_true", help="without torch")
     chosen = parser.parse_args()
-    absent = cuda.missing()
-    if absent is not None:
-        sys.exit(absent)
+    require_gpu()
     if chosen.check:
         for recipe in ("f32", "bf16"):
             check(recipe)

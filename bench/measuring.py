@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
+
+from lamella.backend import cuda
 
 ROUNDS = 5
 FIGURES = "LAMELLA_FIGURES"
@@ -40,3 +43,10 @@ def note_figure(name: str, value: float) -> None:
     if place:
         with open(place, "a", encoding="utf-8") as file:
             file.write(json.dumps([name, value]) + "\n")
+
+
+def require_gpu() -> None:
+    """End with the reason where no kernel can run on a GPU here."""
+    absent = cuda.missing()
+    if absent is not None:
+        sys.exit(absent)

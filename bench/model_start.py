@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.exports import FOLDER, material_of
-from bench.measuring import note_figure
+from bench.measuring import note_figure, require_gpu
 from lamella.graph.data.safetensors import write_safetensors
 
 GIGABYTE = "gigabyte"
@@ -203,6 +203,8 @@ if __name__ == "__main__":
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--profile", type=int, default=0)
     options = parser.parse_args()
+    if options.backend == "cuda":
+        require_gpu()
     heads = ("wall", "CPU", "load", "first", "run")
     print(f"{'model':14} {'':12}{''.join(f'{word:>8}' for word in heads)}{'peak MB':>9}{'aside':>7}")
     print(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.networks import language, unseen, vision
+from lamella.base.suggest import list_known
 
 
 class Network(NamedTuple):
@@ -43,8 +44,10 @@ NETWORKS = MappingProxyType(
 
 def build(name: str, batch: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """A network in evaluation mode with random weights and inputs, the same at every call."""
+    network = NETWORKS.get(name)
+    if network is None:
+        raise SystemExit(f"there is no network '{name}': {list_known(name, NETWORKS)}")
     torch.manual_seed(0)
-    network = NETWORKS[name]
     module = network.make().eval()
     for norm in _norms(module):
         # statistics that folding cannot take for those of a fresh norm

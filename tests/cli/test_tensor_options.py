@@ -123,7 +123,7 @@ def test_the_api_takes_the_same_options(tmp_path: Path) -> None:
         kernels.f(x, 5)
     with pytest.raises(LamellaError, match="option 'trace' is a function"):
         lamella.compile(path, trace="yes")  # type: ignore[arg-type]
-    with pytest.raises(LamellaError, match="option 'check_bounds' is a bool"):
+    with pytest.raises(LamellaError, match="option 'check_bounds' is of type 'bool'"):
         lamella.compile(path, check_bounds="yes")  # type: ignore[arg-type]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import lamella
 from lamella.base.diagnostic import LamellaError
+from lamella.base.errors import InputError
 from lamella.base.object_cache import ObjectCache
 from lamella.base.tuning import MeasuredWay, TuningReport
 from lamella.base.watching import TUNED
@@ -18,6 +19,7 @@ from lamella.kernels.candidates import Candidate, Place
 from lamella.kernels.native_products import find_native
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
+from lamella.pipeline.kernels import tuning
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.kernels.tuning import Tuner
 from lamella.pipeline.options import Options
@@ -220,3 +222,10 @@ def test_commands_refuse_it_by_name(words: str, told: str, tmp_path: Path) -> No
     result = call(*words.format(path).split())
     assert result.exit_code != 0
     assert told in result.output + result.stderr
+
+
+def test_what_cannot_be_measured_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "missing", lambda: "there is no GPU")
+    with pytest.raises(InputError, match="no kernel can be measured here: there is no GPU") as caught:
+        tuning.open_tuner(Options(tune=True), find_target("sm_90a"))
+    assert "without --tune" in str(caught.value)

@@ -38,7 +38,7 @@ MOVED = {
         "--start": "lamella generate FILE --tokens 1,2,3",
         "--temperature": "lamella generate FILE --temperature T",
         "--train-steps": "lamella train FILE --steps N",
-        "--target": "lamella train FILE --target K=FILE.npy",
+        "--target": "lamella train FILE --target K=FILE.npy; --backend cuda runs on a GPU",
         "--lr": "lamella train FILE --lr X",
         "--save": "lamella train FILE --save OUT",
     }

@@ -77,19 +77,24 @@ class Target:
         return self.triple.startswith("nvptx")
 
     @property
+    def capability(self) -> int:
+        """That of the GPUs that it is code for, 10 times the major number and the minor one; 0 for what is no GPU."""
+        return int(re.sub(r"\D", "", self.cpu)) if self.has_threads else 0
+
+    @property
     def tensor_cores(self) -> bool:
         """Whether warps have instructions for products of bf16 and f16 that add in f32."""
-        return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 80
+        return self.capability >= 80
 
     @property
     def starts_early(self) -> bool:
         """Whether a kernel can be started before the one before it has ended, and waits for that itself."""
-        return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 90
+        return self.capability >= 90
 
     @property
     def widens_bytes(self) -> bool:
         """Whether one instruction makes halves of two reals of 8 bits."""
-        return self.has_threads and int(re.sub(r"\D", "", self.cpu) or 0) >= 90
+        return self.capability >= 90
 
     @property
     def has_warpgroups(self) -> bool:
@@ -219,8 +224,25 @@ def find_target(name: str) -> Target:
     """The target of a name."""
     found = TARGETS.get(name)
     if found is None:
-        raise InputError(f"there is no target '{name}'", hint=list_known(name, TARGETS, "targets are:"))
+        raise InputError(f"there is no target '{name[:80]}'", hint=_list_targets(name))
     return found
+
+
+def list_gpu_targets(capability: int) -> list[Target]:
+    """The targets whose code a GPU of a capability runs, the best one last; what has a letter is for its own alone."""
+    found = [item for item in _ALL if item.has_threads and item.capability <= capability]
+    fitting = [item for item in found if item.cpu[-1].isdigit() or item.capability == capability]
+    return sorted(fitting, key=lambda item: (item.capability, item.cpu))
+
+
+def _list_targets(name: str) -> str:
+    """The targets that there are, and the one that was meant: for a GPU that has none the last before it."""
+    given = re.fullmatch(r"sm_(\d{1,4})", name)
+    if given is None or any(item.capability == int(given[1]) for item in _ALL):
+        return list_known(name, TARGETS, "targets are:")
+    older = list_gpu_targets(int(given[1]))
+    head = f"code for '{older[-1].name}' runs there" if older else "GPUs before sm_75 lack what kernels need"
+    return f"{head}; targets are: {', '.join(TARGETS)}"
 
 
 # --- printing -----------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def _taken(name: str, value: object) -> object:
     wanted = KINDS.get(kind, Mapping)
     if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
-    raise InputError(f"option '{name}' is a {wanted.__name__}, not a {type(value).__name__}")
+    raise InputError(f"option '{name}' is of type '{wanted.__name__}', not '{type(value).__name__[:80]}'")
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:

@@ -185,6 +185,23 @@ def test_what_shows_no_memory_is_no_place_for_results() -> None:
             run.run({"x": 1.0}, {"y": given})
 
 
+def test_what_shows_no_memory_is_no_input() -> None:
+    """What a library says of its array is in the sentence."""
+
+    class Refusing(Exporter):
+        def __dlpack__(self, **options: Any) -> object:
+            raise BufferError("it lies on a device")
+
+    run = made(small("x: real[2, 2];", "y = math.exp(x);"))
+    cases: list[tuple[Any, str]] = [
+        (Refusing(np.ones((2, 2), np.float32)), "it lies on a device"),
+        ([[1.0], [2.0, 3.0]], "its rows differ in length"),
+    ]
+    for given, told in cases:
+        with pytest.raises(LamellaError, match=f"input 'x' is no array: {told}"):
+            run.run({"x": given})
+
+
 def test_inputs_of_any_layout() -> None:
     run, x = made(small("x: real[3, 5];", MODEL)), draw(3, 5)
     shifted = np.zeros(61, np.uint8)[1:].view(np.float32).reshape(3, 5)

@@ -270,8 +270,11 @@ def test_what_is_no_batch_is_a_sentence(device: LazyDriver, tmp_path: Path, back
         assert len(found) == 1
         with pytest.raises(InputError, match="by their names"):
             run.run(wrong)
-    with pytest.raises(InputError, match="one mapping of inputs after the other, and this is one"):
-        run.map({"x": x})
+    for wrong in ({"x": x}, 5, None):
+        with pytest.raises(
+            InputError, match=f"after the other, and this is a single '{type(wrong).__name__}'"
+        ):
+            run.map(wrong)
     with pytest.raises(InputError, match="cannot go to what is of type 'dict'"):
         run.map([{"x": x}], out={"y": x})
 

@@ -225,3 +225,20 @@ def test_a_stream_that_cannot_be_made(device: FakeDriver, tmp_path: Path) -> Non
     found = CliRunner().invoke(command, ["run", str(written(tmp_path)), "--backend", "cuda"])
     assert found.exit_code == 1
     assert "CUDA_ERROR_OUT_OF_MEMORY" in found.output
+
+
+def test_what_fails_while_launches_are_recorded_is_told(device: FakeDriver) -> None:
+    """The end of the recording fails then, too, and says nothing of why."""
+    stream = driver.own_stream()
+    stream.launched.append("@before")
+
+    def record() -> None:
+        stream.launched.append("@wrong")
+        device.failures["cuStreamEndCapture"] = 700
+        raise InputError("a launch is wrong")
+
+    with pytest.raises(InputError, match="a launch is wrong"):
+        driver.LaunchGraph(stream, record)
+    assert (list(stream.launched), stream.is_recording) == (["@before"], False)
+    with pytest.raises(InputError, match="failed at 'recording launches', after @last"):
+        driver.LaunchGraph(stream, lambda: stream.launched.append("@last"))

@@ -109,11 +109,11 @@ def test_an_array_comes_back_as_it_went(device: FakeDriver, dtype: np.dtype[Any]
 def test_what_is_handed_over_lives_as_long_as_it_is_held(device: FakeDriver) -> None:
     array = cuda.to_device(np.zeros(4, np.float32))
     found: DeviceArray | None = cuda.to_device(Handed(array))
-    assert any(item.held[-1] is array for item in dlpack._given.values())
+    assert any(item[-1] is array for item in dlpack._given.values())
     found = None
     gc.collect()
     assert found is None
-    assert all(item.held[-1] is not array for item in dlpack._given.values())
+    assert all(item[-1] is not array for item in dlpack._given.values())
 
 
 def test_arrays_of_others_outlive_python() -> None:
@@ -142,7 +142,7 @@ def test_a_capsule_that_nobody_takes_keeps_nothing(device: FakeDriver) -> None:
     kept = arrays[0].__dlpack__()
     for array in arrays[1:]:
         array.__dlpack__()
-    held = [item.held[-1] for item in dlpack._given.values()]
+    held = [item[-1] for item in dlpack._given.values()]
     assert [item in held for item in arrays[:-1]] == [True] + [False] * 6
     del kept
 
@@ -245,7 +245,7 @@ def test_what_makes_an_array_is_waited_for(
         (SimpleNamespace(__cuda_array_interface__=7), "is no array of the host or of the device"),
         (described(data=(8192, False)), "says that it lies on a GPU does not"),
         (described(data=(12288, False)), "lies on device 3, and kernels run on device 0"),
-        ([1.0, 2.0], "a list is no array of the host or of the device"),
+        ([1.0, 2.0], "type 'list' is no array of the host or of the device"),
         (np.array([object()]), "objects of Python"),
     ],
 )
@@ -262,7 +262,7 @@ def test_arrays_of_other_devices_are_refused(device: FakeDriver) -> None:
     with pytest.raises(InputError, match="a device of kind 10"):
         cuda.to_device(Handed(array, (10, 0)))
     torch = pytest.importorskip("torch")
-    with pytest.raises(InputError, match="a Tensor lies on the host"):
+    with pytest.raises(InputError, match="type 'Tensor' lies on the host"):
         cuda.to_device(torch.zeros(3))
     with pytest.raises(InputError, match="no array of the host or of the device"):
         cuda.to_device(torch.zeros(3, device="meta"))

@@ -21,20 +21,10 @@ from lamella.backend.cuda.driver import LaunchGraph, own_stream
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
+from tests.backend.cuda.test_cuda_errors import SCALE
 from tests.support.backend.fake_driver import FakeDriver, fake_device
 from tests.support.differential.running import read
 
-SCALE = """
-func @scale(%a: f32, %x: memref<f32x40>) {
-  %0 = constant 0 : index
-  %n = constant 40 : index
-  foreach (%i):index=(%0),(%n) {
-    %v = load %x[%i] : f32
-    %w = arith.mul %a, %v : f32
-    store %w, %x[%i]
-  }
-}
-"""
 SUMS = """
 import math, nn;
 graph Sums {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +11,17 @@ import pytest
 import lamella
 from lamella.backend.cpu import compile_program
 from lamella.backend.cpu.compile import emit
-from lamella.backend.cpu.run.lists import NativeList, NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.source import Source
-from lamella.kernels.fuse_launches import fuse_launches
 from lamella.kernels.fuse_launches.promises import fit_promises
 from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
-from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Function, Program
 from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
+from tests.support.bridge.device_lists import FusingMachine
 
 LAYER = (
     "@input { x: real[1,64]; } @variable { a: real[192,64]; b: real[96,96]; c: real[64,96]; }"
@@ -43,29 +41,6 @@ CASES = {
 }
 
 
-@dataclass(frozen=True)
-class Recording(NativeMachine):
-    """A machine of the processor that keeps the lists that it is given, with fewer launches where asked."""
-
-    made: KernelGraph = field(kw_only=True)
-    fuses: bool = field(kw_only=True)
-    lists: list[LaunchList] = field(default_factory=list, kw_only=True)
-    kernels: dict[str, Function] = field(default_factory=dict, kw_only=True)
-    """Those that several launches became."""
-
-    def compile(self, whole: LaunchList, once: bool = False) -> NativeList:
-        """Make a list runnable."""
-        functions = {item.name: item for item in self.made.program.functions}
-        more: tuple[Function, ...] = ()
-        if self.fuses and not once:
-            whole, more = fuse_launches(whole, functions)
-        self.kernels.update({item.name: item for item in more})
-        if not once:
-            self.lists.append(whole)
-        kernels = compile_program(Program((*functions.values(), *more)))
-        return NativeList(ProvingSource(kernels), whole, SharedArena())
-
-
 def _never(*_: object) -> None:
     raise AssertionError("a launch ran outside of a list")
 
@@ -74,7 +49,7 @@ def run(path: Path, fuses: bool) -> tuple[dict[str, object], tuple[Launch, ...]]
     """What a graph computes by lists, and the launches of a run."""
     made = plan(path)
     source = ProvingSource(compile_program(Program(())))
-    machine = Recording(source, SharedArena(), made=made, fuses=fuses)
+    machine = FusingMachine(source, SharedArena(), made=made, fuses=fuses)
     executable = compile_graph(made, _never, machine=machine)
     found = executable(**draw_inputs(made, np.random.default_rng(4)))
     return dict(found), machine.lists[-1].launches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -28,6 +28,15 @@ from lamella.pipeline.options import Options
 from tests.backend.cuda.test_core_products import draw_inputs, write_graph
 
 
+def window_counts(spans: Iterable[tuple[int, int, int, int]], padding: tuple[int, ...]) -> tuple[int, ...]:
+    """How many windows there are along each dimension of an extent, with a size, a stride and a dilation."""
+    half = len(padding) // 2
+    return tuple(
+        (extent + low + high - (size - 1) * apart - 1) // step + 1
+        for (extent, size, step, apart), low, high in zip(spans, padding[:half], padding[half:], strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """A convolution of each channel by itself, between two of single places: all of them together lie closest."""
@@ -45,12 +54,8 @@ class Windows:
     @property
     def room(self) -> tuple[int, ...]:
         """The extents of the output."""
-        rank, room = len(self.extents), []
-        for place, size in enumerate(self.extents):
-            span = (self.window[place] - 1) * self.dilation[place] + 1
-            whole = size + self.padding[place] + self.padding[place + rank]
-            room.append((whole - span) // self.stride[place] + 1)
-        return tuple(room)
+        spans = zip(self.extents, self.window, self.stride, self.dilation, strict=True)
+        return window_counts(spans, self.padding)
 
     @property
     def graph(self) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Builtin, For, Function, Load, Store
 from tests.backend.cuda.test_core_products import draw_inputs, write_graph
-from tests.backend.cuda.test_lane_tiles import Precision, plan
+from tests.backend.cuda.test_lane_tiles import Precision, plan, window_counts
 
 ENDS = {
     "alone": "y = math.mul(p, 1.0); z = math.mul(r, 1.0);",
@@ -49,12 +49,8 @@ class Pool:
     @property
     def room(self) -> tuple[int, ...]:
         """The extents of the output."""
-        rank, room = len(self.extents), []
-        for place, size in enumerate(self.extents):
-            span = (self.window[place] - 1) * self.dilation[place] + 1
-            whole = size + self.padding[place] + self.padding[place + rank]
-            room.append((whole - span) // self.stride[place] + 1)
-        return tuple(room)
+        spans = zip(self.extents, self.window, self.stride, self.dilation, strict=True)
+        return window_counts(spans, self.padding)
 
     @property
     def graph(self) -> tuple[str, str]:

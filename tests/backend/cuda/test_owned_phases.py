@@ -29,7 +29,8 @@ from lamella.lang.tensor.nodes import Function, Memref, Program
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
 from tests.backend.cuda.test_core_products import write_graph
-from tests.backend.cuda.test_fuse_launches import Recording, _never
+from tests.backend.cuda.test_fuse_launches import _never
+from tests.support.bridge.device_lists import FusingMachine
 
 KEYS = 70
 CACHED = (
@@ -72,7 +73,9 @@ def plan_cached(path: Path) -> KernelGraph:
 def run_tokens(path: Path, fuses: bool, seen: int) -> tuple[list[Array], LaunchList, list[Function]]:
     """What three tokens give, the last list of launches and its kernels."""
     made = plan_cached(path)
-    machine = Recording(ProvingSource(compile_program(Program(()))), SharedArena(), made=made, fuses=fuses)
+    machine = FusingMachine(
+        ProvingSource(compile_program(Program(()))), SharedArena(), made=made, fuses=fuses
+    )
     executable = compile_graph(made, _never, machine=machine)
     random = np.random.default_rng(seen)
     start(executable, random, seen)

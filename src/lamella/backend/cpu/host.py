@@ -41,7 +41,8 @@ def host_like(name: str) -> Target:
     levels = {"cpu-avx2": 1, "cpu-avx512": 2, "cpu-amx": 3}
     able = levels.get(host.name, 0) >= levels.get(found.name, 9) or host.name == found.name
     if not able:
-        raise InputError(f"this machine cannot run code for '{found.name}'", hint=f"it is like {host.name}")
+        hint = "backend='cuda' runs on a GPU" if found.has_threads else f"it is like {host.name}"
+        raise InputError(f"this processor cannot run code for '{found.name}'", hint=hint)
     return found
 
 

@@ -240,7 +240,7 @@ def to_device(array: object) -> DeviceArray:
         return _copied(array)
     where = _device_of(array)
     if where is not None and where[0] == HOST:
-        raise InputError(f"a {_kind(array)} lies on the host", hint="give it as an array of NumPy")
+        raise InputError(f"{_shown(array)} lies on the host", hint="give it as an array of NumPy")
     return _shared(array) if where is not None else _adopted(array)
 
 
@@ -254,8 +254,8 @@ def _copied(array: Array) -> DeviceArray:
     return DeviceArray(memory.address, dense.shape, dense.dtype, owner=memory)
 
 
-def _kind(given: object) -> str:
-    return type(given).__name__[:80]
+def _shown(given: object) -> str:
+    return f"what is of type '{type(given).__name__[:80]}'"
 
 
 def _shared(given: object) -> DeviceArray:
@@ -279,14 +279,14 @@ def _asked(given: object, ask: Callable[[], object]) -> object:
     try:
         return ask()
     except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError) as problem:
-        raise InputError(f"a {_kind(given)} is no array of the host or of the device: {problem}") from None
+        raise InputError(f"{_shown(given)} is no array of the host or of the device: {problem}") from None
 
 
 def _adopted(given: object) -> DeviceArray:
     """An array that describes itself by `__cuda_array_interface__`."""
     told = _asked(given, lambda: getattr(given, "__cuda_array_interface__", None))
     if told is None:
-        raise InputError(f"a {_kind(given)} is no array of the host or of the device")
+        raise InputError(f"{_shown(given)} is no array of the host or of the device")
     found = cast(DeviceArray, _asked(given, lambda: _described(given, cast(Any, told))))
     if found.nbytes:
         _require_memory(found.address)

@@ -19,7 +19,7 @@ from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.rewrite import walk
 from lamella.kernels.share_rows import share_rows
 from lamella.kernels.sizes import choose_sizes
-from lamella.kernels.target import TARGETS, Target, find_target
+from lamella.kernels.target import Target, list_gpu_targets
 from lamella.lang.tensor.nodes import Builtin, Dictionary, DictionaryEntry, Function, Parallel, Program
 
 PROCESSOR_LANES, WARP, FOREACH_ITEMS = 16, 32, 128
@@ -31,9 +31,7 @@ def device_target() -> Target:
     One that has no target of its own, as those that come later, takes the code of the last before it.
     """
     here = device()
-    names = {int(name[3:]): name for name in TARGETS if name.startswith("sm_") and name[3:].isdigit()}
-    before = max(number for number in names if number <= 10 * here.major + here.minor)
-    found = TARGETS.get(here.architecture) or find_target(names[before])
+    found = list_gpu_targets(10 * here.major + here.minor)[-1]
     return replace(found, multiprocessors=here.multiprocessors)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from lamella.base.arrays import DType
 from lamella.base.errors import InputError
-from lamella.base.records import dataclass
 
 CUDA, MANAGED = 2, 13
 """The kinds of devices whose memory a GPU reads: its own, and that which moves to whoever reads it."""
@@ -103,20 +102,13 @@ class Layout(NamedTuple):
 # --- handing over ----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Given:
-    """What a capsule holds alive, and the capsule while nobody has taken what is in it."""
-
-    held: tuple[object, ...]
-    name: bytes
-    capsule: list[object]
+_given: dict[int, tuple[object, ...]] = {}
+"""What stays alive of what was handed over, by the address of its description."""
+_untaken: dict[int, tuple[bytes, list[object]]] = {}
+"""Names and capsules of which nobody is known to have taken what is in them, by that address."""
 
 
-_given: dict[int, _Given] = {}
-"""What was handed over, by the address of its description."""
-
-
-def _forget(address: int, given: dict[int, _Given] = _given) -> None:
+def _forget(address: int, given: dict[int, tuple[object, ...]] = _given) -> None:
     given.pop(address, None)
 
 
@@ -144,7 +136,7 @@ def make_capsule(array: Layout, versioned: bool) -> object:
     )
     place, name = ctypes.addressof(managed), VERSIONED if versioned else PLAIN
     capsule = _new(place, name, None)
-    _given[place] = _Given((managed, shape, strides, array.owner), name, [capsule])
+    _given[place], _untaken[place] = (managed, shape, strides, array.owner), (name, [capsule])
     return capsule
 
 
@@ -153,10 +145,11 @@ def _drop_untaken() -> None:
 
     A destructor would do so at once, and would lose an error that is on its way while it runs.
     """
-    for place, item in list(_given.items()):
-        if item.capsule and not _is_valid(item.capsule[0], item.name):
-            item.capsule.clear()
-        elif item.capsule and sys.getrefcount(item.capsule[0]) <= _ALONE:
+    for place, (name, box) in list(_untaken.items()):
+        if not _is_valid(box[0], name):
+            _untaken.pop(place, None)
+        elif sys.getrefcount(box[0]) <= _ALONE:
+            _untaken.pop(place, None)
             _forget(place)
 
 

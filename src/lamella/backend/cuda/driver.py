@@ -321,7 +321,7 @@ def device() -> Device:
     """The GPU of this process, its context current in this thread; InputError where there is none."""
     found = _opened()
     if isinstance(found, str):
-        raise InputError(found, hint="--backend cpu runs the same kernels")
+        raise InputError(found, hint="lamella doctor says what runs here")
     call("cuCtxSetCurrent", found.context)
     return found
 
@@ -415,13 +415,16 @@ class LaunchGraph:
             stream.is_recording = True
             try:
                 record()
+                self._launched = tuple(stream.launched)
+                """The last kernels of it."""
             finally:
                 stream.is_recording = False
-                call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
-            self._launched = tuple(stream.launched)
-            """The last kernels of it."""
-            stream.launched.clear()
-            stream.launched.extend(before)
+                stream.launched.clear()
+                stream.launched.extend(before)
+                # What fails while it is recorded says more than the end does.
+                code = functions()["cuStreamEndCapture"](stream.handle, ctypes.byref(graph))
+        if code:
+            raise driver_error(code, "recording launches", self._launched)
         call("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0, doing="making a launch graph")
         call("cuGraphDestroy", graph)
         self._stream, self._handle = stream, made.value or 0

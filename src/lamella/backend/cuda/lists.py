@@ -491,7 +491,7 @@ class CudaList:
         try:
             for number, moment in enumerate(moments[1:], first):
                 self._copies.marks.enter(self.whole.launches[number].origin)
-                self._launch(self._launches[number])
+                self._launch(self._launches[number], number == first)
                 moment.record(self._stream)
         finally:
             self._copies.marks.leave()

@@ -68,14 +68,12 @@ class _Log:
         """InputError in the words of the driver where it refuses the code, or fails for another reason."""
         if not code:
             return
-        words, error = (
-            " ".join(self._room.value.decode("utf-8", "replace").split()),
-            driver_error(code, DOING),
-        )
+        error = driver_error(code, DOING)
+        words = " ".join(self._room.value.decode("utf-8", "replace").split())
         if not words and code not in REFUSALS:
             raise error
-        told = words or error.message
-        raise InputError(f"the driver refuses code that the compiler wrote: {told}", hint="please report it")
+        said = words or error.message
+        raise InputError(f"the driver refuses code that the compiler wrote: {said}", hint="please report it")
 
 
 def _link(text: bytes) -> bytes:
@@ -191,18 +189,15 @@ class DeviceKernel:
         the kernel, and the place of what it computes where that is known.
         """
         self.bring()
-        values = (ctypes.c_uint64 * 2)(
-            slots, groups
-        )  # of this call: other threads may launch the same kernel
+        # Of this call: other threads may launch the same kernel.
+        values = (ctypes.c_uint64 * 2)(slots, groups)
         first = ctypes.addressof(values)
         arguments = (POINTER * 2)(first, first + ctypes.sizeof(ctypes.c_uint64))
         cluster = 1 if self.pipeline is None else self.pipeline.cluster
         cluster = cluster if groups % cluster == 0 else 1
-        blocks = (
-            min(groups, self._blocks - self._blocks % cluster)
-            if self._blocks
-            else -(-groups // self._together)
-        )
+        blocks = -(-groups // self._together)
+        if self._blocks:
+            blocks = min(groups, self._blocks - self._blocks % cluster)
         if blocks > MOST_BLOCKS:
             hint = "several launches, each with a part of the arrays"
             raise InputError(

@@ -148,9 +148,15 @@ def map_batches(
     is_early: bool,
 ) -> Iterator[dict[str, Array]]:
     """The outputs for batches in their order."""
-    if isinstance(batches, Mapping):
+    try:
+        source = None if isinstance(batches, Mapping) else iter(batches)
+    except TypeError:
+        source = None
+    if source is None:
+        found = type(batches).__name__[:80]
         raise InputError(
-            "batches are one mapping of inputs after the other, and this is one", hint="run takes one"
+            f"batches are one mapping of inputs after the other, and this is a single '{found}'",
+            hint="run takes one mapping",
         )
     if out is not None and not isinstance(out, str):
         raise InputError(
@@ -160,4 +166,4 @@ def map_batches(
         raise InputError(f"outputs of batches cannot go to '{out[:80]}'", hint=PLACES)
     if out is not None and device is None:
         raise InputError("outputs cannot stay on a device: this backend has none", hint="--backend cuda")
-    return iter(BatchRuns(executable, iter(batches), device, out is not None, is_early))
+    return iter(BatchRuns(executable, source, device, out is not None, is_early))

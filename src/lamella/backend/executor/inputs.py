@@ -176,14 +176,13 @@ def choose_extent(extent: Extent, extents: Extents) -> int:
 
 def as_array(given: npt.ArrayLike) -> Array:
     """What a caller gives, as an array."""
-    if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
-        return np.from_dlpack(cast(Foreign, given))
+    is_foreign = hasattr(given, "__dlpack__") and not hasattr(given, "__array__")
     try:
-        return np.asarray(given)
-    except ValueError:
-        raise Malformed("no array: its rows differ in length") from None
-    except (RuntimeError, TypeError) as problem:  # of a tensor that is on a device, or that records gradients
-        raise Malformed(f"no array: {problem}") from None
+        return np.from_dlpack(cast(Foreign, given)) if is_foreign else np.asarray(given)
+    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+        # Rows of several lengths; a tensor that is on a device, records gradients, or has a type that NumPy lacks.
+        is_uneven = isinstance(problem, ValueError) and not is_foreign
+        raise Malformed(f"no array: {'its rows differ in length' if is_uneven else problem}") from None
 
 
 def fit(values: Array, element: ElementType, storage: Storage, in_place: bool = False) -> Array:

@@ -129,10 +129,11 @@ class OutputTargets:
                 self.given[name] = self.device.reserve(shape, dtype)
                 self.lent.add(name)
         aside = self.lent if segment.parts > 1 else self.lent.intersection(read)
+        # What stands for an array of a device fits by now, and shares no memory with what is read.
         return {
             name: array
             for name, array in self.given.items()
-            if name not in aside and segment.can_write(name, array, given)
+            if name not in aside and (name in self.lent or segment.can_write(name, array, given))
         }
 
     def deliver(self, name: str, array: Array, dtype: DType) -> Array:

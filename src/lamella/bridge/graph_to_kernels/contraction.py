@@ -38,6 +38,7 @@ from lamella.bridge.graph_to_kernels.step_plan import (
     writes_latest,
 )
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
+from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, Dictionary
@@ -365,18 +366,15 @@ def _open_shared(writing: TermWriter, name: str | None) -> Iterator[None]:
 
 
 def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
-    builder = writing.here
-    rest = builder.builtin("group_id", Scalar("index")) if steps.groups else None
+    counts, builder = dict(steps.extents), writing.here
+    for name in steps.groups[-1:]:
+        counts[name] //= steps.together
+    numbers = split_group(builder, steps.groups, counts)
     for place, name in enumerate(reversed(steps.groups)):
-        if rest is None:
-            return
-        extent = builder.constant(steps.extents[name] // (1 if place else steps.together))
-        last = place == len(steps.groups) - 1
-        number = rest if last else builder.arith("rem", rest, extent)
+        number = numbers[name]
         if place == 0 and steps.together > 1:
             number = builder.arith("mul", number, builder.constant(steps.together))
         writing.open_index(name, number)
-        rest = rest if last else builder.arith("div", rest, extent)
 
 
 # --- the steps of a work-item -------------------------------------------------------------------------------

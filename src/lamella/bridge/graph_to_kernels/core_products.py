@@ -266,17 +266,21 @@ def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tup
 
 def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a product, in the order in which they run."""
+    return [*lay_factors(plan), CoreWriter(plan, tensors).write()]
+
+
+def lay_factors(plan: CoreProduct) -> list[TileKernel]:
+    """The kernels that lay factors along the sum, or make numbers of their codes, where the product wants that."""
     found, before = plan.found, list[TileKernel]()
     lines = (plan.row_key, plan.row, plan.laid_rows), (plan.column_key, plan.column, LAID_COLUMNS)
     for loops, (key, line, own) in zip(plan.laid, lines, strict=True):
         if own == DECODED:
-            codes = key, found.factor(key, line)
-            scales = plan.decoded or ()
+            codes, scales = (key, found.factor(key, line)), plan.decoded or ()
             before.append(write_decoded(codes, scales, loops, plan.sums, found.extents, plan.rounded))
         elif loops:
             given = found.factor(key, line)
             before.append(write_laid(given, (key, own), loops, found.extents, plan.sums, plan.rounded))
-    return [*before, CoreWriter(plan, tensors).write()]
+    return before
 
 
 @dataclass(slots=True)

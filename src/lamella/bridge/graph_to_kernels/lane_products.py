@@ -7,7 +7,7 @@ output; windows that overlap share what they load.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import product
 from math import prod
 
@@ -16,10 +16,10 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.item_tiles import LANE, load_real
+from lamella.bridge.graph_to_kernels.item_tiles import LANE, MOST_TAPS, ItemTiles, TileElements, load_real
 from lamella.bridge.graph_to_kernels.starts import take_start
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
-from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
     End,
@@ -30,6 +30,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
 )
 from lamella.kernels.build import Builder
+from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Cast, Scalar, Value
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX
@@ -137,10 +138,16 @@ def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: i
 # --- kernels --------------------------------------------------------------------------------------------------
 
 
-def write_lane_product(plan: LaneProduct, tensors: Tensors) -> list[TileKernel]:
+def write_lane_product(plan: LaneProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
     """The kernels of a sum over lanes, in the order in which they run."""
+    if target.has_threads:
+        plan = _with_windows(plan)
     packed = [] if plan.packed is None else [write_lane_pack(plan, PACKED)]
-    return [*packed, LaneWriter(plan, tensors).write()]
+    if not target.has_threads:
+        return [*packed, LaneWriter(plan, tensors).write()]
+    taps = {name: plan.extents[name] for name in plan.unrolled}
+    tiles = ItemTiles(plan.extents, plan.lane, plan.columns).fit(taps, plan.found.factors, target)
+    return [*packed, _ThreadWriter(plan, tensors, tiles=tiles).write()]
 
 
 def _packed_access(plan: LaneProduct, place: int) -> Access:
@@ -400,3 +407,60 @@ class LaneWriter:
             if access.element != real.name:
                 value = builder.value(Cast(value, Scalar(access.element)))
             builder.store(value, access.memref, access.places(builder, values))
+
+
+# --- threads ---------------------------------------------------------------------------------------------------
+
+
+def _with_windows(plan: LaneProduct) -> LaneProduct:
+    """The plan with the sums written out that threads write: windows first, whose steps share what they load."""
+    names, columns = (*plan.sums, *plan.unrolled), plan.columns[-2:]
+    axes = [axis for access in plan.found.factors for name in columns if (axis := access.axis(name))]
+    windows = [name for name in names if any(axis.index.coefficient(name) for axis in axes)]
+    chosen: list[str] = []
+    for name in (*reversed(windows), *(item for item in reversed(names) if item not in windows)):
+        if prod(plan.extents[item] for item in (*chosen, name)) > MOST_TAPS:
+            break
+        chosen.append(name)
+    kept = tuple(name for name in names if name not in chosen)
+    return replace(plan, sums=kept, unrolled=tuple(chosen))
+
+
+@dataclass(slots=True)
+class _ThreadWriter(LaneWriter):
+    """The kernel where work-items are threads: each has a tile of rows and columns of its own.
+
+    Registers hold the window's weights, and what several sums of a tile read.
+    """
+
+    tiles: ItemTiles = field(kw_only=True)
+
+    @property
+    def tiled(self) -> tuple[str, ...]:
+        """The loops of the output along which a tile may have several steps."""
+        return self.tiles.tiled
+
+    def write(self) -> TileKernel:
+        """Write it."""
+        self.bind()
+        builder = self.parameters.builder()
+        with builder.parallel() as region:
+            self.write_tile(region, self.tiles.begin(region), self.tiles.sums)
+        kernel = self.parameters.close(builder, self.tiles.groups)
+        return replace(kernel, attributes=group_sizes(1))
+
+    def _shifted(self, builder: Builder, values: dict[str, Value], number: int) -> dict[str, Value]:
+        return self.tiles.shifted(builder, values, number)
+
+    def _products(self, builder: Builder, values: dict[str, Value], start: Sequence[Value]) -> list[Value]:
+        """The products of a tile for one step of the loops; what several of them need is loaded once."""
+        plan, found = self.plan, list(start)
+        values = {**values, **{name: builder.constant(0) for name in plan.unrolled}}
+        sides = [TileElements(builder, access, values, plan.real) for access in self.factors]
+        for taps in product(*(range(plan.extents[name]) for name in plan.unrolled)):
+            inside = dict(zip(plan.unrolled, taps, strict=True))
+            for number, total in enumerate(found):
+                steps = {**self.tiles.steps(number), **inside}
+                both = builder.arith("mul", *(side.load(steps) for side in sides), type_=plan.real)
+                found[number] = builder.arith("add", total, both, type_=plan.real)
+        return found

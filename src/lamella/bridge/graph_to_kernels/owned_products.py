@@ -27,8 +27,9 @@ from lamella.bridge.graph_to_kernels.core_products import (
     CoreWriter,
     find_core_product,
     flatten_factor,
+    lay_factors,
 )
-from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, lay_factor
 from lamella.bridge.graph_to_kernels.owner_tables import (
     END,
     FIELDS,
@@ -165,13 +166,8 @@ def write_owned_product(
     if owned.rows <= min(MOST_VECTORS, max(owned.count, FEWEST_ROWS - 1)):
         return [_write_vectors(group, owned, tensors, real, target)]
     plan = _find_tiles(group, owned, tensors, real, target)
-    before = [write_table(tensors[plan.owners], plan.owners, plan.columns, plan.count, plan.bands * BAND)]
-    lines = (plan.row_key, plan.row, plan.laid_rows), (plan.column_key, plan.column, LAID_COLUMNS)
-    for loops, (key, line, own) in zip(plan.laid, lines, strict=True):
-        if loops:
-            source = plan.found.factor(key, line)
-            before.append(write_laid(source, (key, own), loops, plan.found.extents, plan.sums, plan.rounded))
-    return [*before, OwnedWriter(plan, tensors, tiles=plan).write()]
+    table = write_table(tensors[plan.owners], plan.owners, plan.columns, plan.count, plan.bands * BAND)
+    return [table, *lay_factors(plan), OwnedWriter(plan, tensors, tiles=plan).write()]
 
 
 def _find_tiles(

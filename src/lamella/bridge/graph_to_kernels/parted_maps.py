@@ -8,6 +8,7 @@ written beside what is made of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -28,9 +29,10 @@ PART = "/part"
 
 def part_maps(stages: Stages) -> Stages:
     """The stages with the maps of tensors that lie together cut into maps of their parts."""
-    found = stages
-    for name in dict.fromkeys(item.tensor for stage in stages.contractions for item in stage.targets):
-        found = _parted(found, name)
+    found, written = stages, Counter(item.tensor for stage in stages.contractions for item in stage.targets)
+    for name, parts in written.items():
+        if parts > 1:
+            found = _parted(found, name)
     return found
 
 
@@ -41,11 +43,11 @@ def _parted(stages: Stages, name: str) -> Stages:
         place for place, item in enumerate(contractions) if any(one.tensor == name for one in item.targets)
     ]
     readers = [item for item in contractions if name in _read(item)]
-    if len(places) < 2 or len(readers) != 1 or not _covers(stages, name):
+    if len(readers) != 1 or not _covers(stages, name):
         return stages
     reader, parts = readers[0], [contractions[place] for place in places]
     own = _loops_read(reader, name, stages)
-    early = contractions[: places[0]]
+    end = next(place for place, item in enumerate(contractions) if item is reader)
     late = {
         item.tensor
         for stage in contractions[places[0] :]
@@ -53,22 +55,23 @@ def _parted(stages: Stages, name: str) -> Stages:
         for item in stage.targets
         if item.tensor != name
     }
-    fits = all(_is_part(item, name, stages) for item in parts)
-    waits = late & {*_read(reader), reader.targets[0].tensor}
-    if own is None or not fits or waits or any(reader.targets[0].tensor in _read(item) for item in early):
+    made = reader.targets[0].tensor
+    fits = places[-1] < end and all(_is_part(item, name, stages) for item in parts)
+    waits = late & {*_read(reader), made} or any(made in _read(item) for item in contractions[:end])
+    if own is None or not fits or waits:
         return stages
     kept = name in stages.outputs
-    made: list[Contraction] = []
+    found: list[Contraction] = []
     for place, item in enumerate(contractions):
         if item is reader:
             continue
         if place in places:
-            made += [item] if kept else []
-            made.append(_of_part(reader, own, item))
+            found += [item] if kept else []
+            found.append(_of_part(reader, own, item))
         else:
-            made.append(item)
+            found.append(item)
     tensors = {key: held for key, held in stages.tensors.items() if kept or key != name}
-    return replace(stages, contractions=tuple(made), tensors=tensors)
+    return replace(stages, contractions=tuple(found), tensors=tensors)
 
 
 def _read(stage: Contraction) -> set[str]:

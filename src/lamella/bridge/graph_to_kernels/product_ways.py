@@ -23,7 +23,6 @@ from lamella.bridge.graph_to_kernels.core_products import (
 )
 from lamella.bridge.graph_to_kernels.core_windows import WindowProduct, find_windows, write_windows
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
-from lamella.bridge.graph_to_kernels.lane_tiles import write_lane_tiles
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
 from lamella.bridge.graph_to_kernels.sum_parts import (
@@ -122,11 +121,9 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
             return WrittenProduct(first.name, first.write(), others)
     if group.front or group.copies:
         raise Unsupported("no kernel does all of it")
-    threads = place.target.has_threads
-    lanes = find_lane_product(group, place.tensors, place.real, place.fixed, narrow=threads)
-    if threads:
-        return WrittenProduct("lanes", write_lane_tiles(lanes, place.tensors, place.target), ())
-    return WrittenProduct("lanes", write_lane_product(lanes, place.tensors), ())
+    narrow = place.target.has_threads
+    lanes = find_lane_product(group, place.tensors, place.real, place.fixed, narrow)
+    return WrittenProduct("lanes", write_lane_product(lanes, place.tensors, place.target), ())
 
 
 def _joined(group: ProductGroup, place: ProductPlace) -> list[Way]:

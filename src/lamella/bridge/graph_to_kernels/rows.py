@@ -30,6 +30,7 @@ from lamella.bridge.graph_to_kernels.row_plan import VECTOR, Pass, RowPlan, plan
 from lamella.bridge.graph_to_kernels.row_terms import RowTerms
 from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_transpose
 from lamella.bridge.graph_to_kernels.turned_tiles import ITEMS, WARP, TileWriter, plan_tiles
 from lamella.kernels.build import Builder, FreshNames
@@ -243,21 +244,14 @@ class _Rows:
 
     def _open_groups(self) -> None:
         """The work-group's rows, then the lanes."""
-        plan, here = self.plan, self.builder
-        several = plan.groups > 1 or is_open(plan.groups)
-        rest = here.builtin("group_id", INDEX) if several else here.constant(0)
-        counts = [(name, self.kernel.extents[name]) for name in plan.shared]
+        plan, here, extents = self.plan, self.builder, self.kernel.extents
+        counts = {name: extents[name] for name in plan.shared}
         if plan.cut is not None:
-            counts.append((plan.cut, -(-self.kernel.extents[plan.cut] // plan.piece)))
-        piece: Value | None = None
-        for place, (name, count) in enumerate(reversed(counts)):
-            last = place == len(counts) - 1
-            found = rest if last else here.arith("rem", rest, here.constant(count))
-            rest = rest if last else here.arith("div", rest, here.constant(count))
-            if name == plan.cut:
-                piece = found
-            else:
-                self.terms.open_index(name, found)
+            counts[plan.cut] = -(-extents[plan.cut] // plan.piece)
+        numbers = split_group(here, list(counts), counts)
+        piece = None if plan.cut is None else numbers.pop(plan.cut)
+        for name, number in numbers.items():
+            self.terms.open_index(name, number)
         with here.parallel() as inner:
             self.lane = inner.cast(inner.builtin("subgroup_local_id", I32), INDEX)
             self.terms.levels.append(inner)

@@ -7,7 +7,7 @@ has lanes, and products, which no subgroup scans, are taken one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 
 from lamella.base.affine import Affine
@@ -18,6 +18,7 @@ from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.flat import row_major
 from lamella.bridge.graph_to_kernels.functions import extreme
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.transposing import form_value
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Function, Parameter, Scalar, SubgroupBroadcast, SubgroupOperation, Value
@@ -141,8 +142,9 @@ def write_scan(name: str, scan: CumulativeSum, size: int) -> tuple[Function, int
     """The kernel, whose arguments are the target and the source as one mode each; and its work-groups."""
     builder = Builder(FreshNames({"y", "x"}))
     closest = next((item for item in scan.rows if scan.place.coefficient(item) == 1), None)
-    groups = prod(scan.extents[item] for item in scan.rows if item != closest)
-    places = dict(_open_groups(builder, [item for item in scan.rows if item != closest], scan.extents))
+    others = [item for item in scan.rows if item != closest]
+    groups = prod(scan.extents[item] for item in others)
+    places = split_group(builder, others, scan.extents)
     attributes = None
     if closest is not None:
         end = builder.constant(scan.extents[closest])
@@ -159,18 +161,6 @@ def write_scan(name: str, scan: CumulativeSum, size: int) -> tuple[Function, int
         attributes = Dictionary(tuple(DictionaryEntry(key, value) for key, value in entries))
     parameters = tuple(Parameter(Value(item), make_memref(scan.kind.name, (size,))) for item in ("y", "x"))
     return Function(name, parameters, builder.region(), attributes), groups
-
-
-def _open_groups(
-    builder: Builder, names: Sequence[str], extents: Mapping[str, int]
-) -> Iterator[tuple[str, Value]]:
-    rest = builder.builtin("group_id", INDEX) if names else None
-    for place, name in enumerate(reversed(names)):
-        if rest is None:
-            return
-        last = place == len(names) - 1
-        yield name, rest if last else builder.arith("rem", rest, builder.constant(extents[name]))
-        rest = rest if last else builder.arith("div", rest, builder.constant(extents[name]))
 
 
 def _write_steps(builder: Builder, scan: CumulativeSum, places: Mapping[str, Value]) -> None:

@@ -20,9 +20,10 @@ from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
 from lamella.bridge.graph_to_kernels.row_terms import RowTerms
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopStore, Expand, Memref, Scalar, Slice, Value
-from lamella.lang.tensor.nodes.types import INDEX, make_memref
+from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Element
 
 SIDE = 16
@@ -128,14 +129,9 @@ class TransposeWriter:
         plan, extents = self.plan, self.plan.kernel.extents
         tiles = self._tiles()
         here = self.builder
-        rest = here.builtin("group_id", INDEX) if plan.groups > 1 else here.constant(0)
-        pieces = extents[plan.across] // plan.piece
-        begin = here.arith("mul", here.arith("rem", rest, here.constant(pieces)), here.constant(plan.piece))
-        rest = here.arith("div", rest, here.constant(pieces))
-        for place, name in enumerate(reversed(plan.others)):
-            last = place == len(plan.others) - 1
-            self.places[name] = rest if last else here.arith("rem", rest, here.constant(extents[name]))
-            rest = rest if last else here.arith("div", rest, here.constant(extents[name]))
+        counts = {**extents, plan.across: extents[plan.across] // plan.piece}
+        self.places = split_group(here, [*plan.others, plan.across], counts)
+        begin = here.arith("mul", self.places.pop(plan.across), here.constant(plan.piece))
         end = here.arith("add", begin, here.constant(plan.piece))
         with here.loop(begin, end, here.constant(plan.depth)) as outer:
             zero, stop = outer.body.constant(0), outer.body.constant(extents[plan.along])

@@ -20,6 +20,7 @@ from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
+from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.transposing import LEAST_STEPS, TileTerms, form_value
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.check.kinds import BYTES
@@ -202,14 +203,13 @@ class TileWriter:
     def _find_corner(self) -> None:
         """The tile of a work-group; neighbours go on along the output."""
         plan, here = self.plan, self.builder
-        rest = here.builtin("group_id", INDEX) if plan.groups > 1 else here.constant(0)
-        counts = [(side.loop, side.count, side.size) for side in (plan.along, plan.across)]
-        counts += [(name, plan.kernel.extents[name], 1) for name in reversed(plan.others)]
-        for place, (name, count, size) in enumerate(counts):
-            last = place == len(counts) - 1
-            found = rest if last else here.arith("rem", rest, here.constant(count))
-            rest = rest if last else here.arith("div", rest, here.constant(count))
-            self.places[name] = found if size == 1 else here.arith("mul", found, here.constant(size))
+        sides = plan.across, plan.along
+        counts = {**plan.kernel.extents, **{side.loop: side.count for side in sides}}
+        self.places = split_group(here, [*plan.others, *(side.loop for side in sides)], counts)
+        for side in sides:
+            if side.count > 1:
+                first = here.arith("mul", self.places[side.loop], here.constant(side.size))
+                self.places[side.loop] = first
 
     @contextmanager
     def _shared(self, body: Builder, thread: Value, size: int) -> Iterator[tuple[Builder, Value, Value]]:

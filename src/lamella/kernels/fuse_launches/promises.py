@@ -59,9 +59,10 @@ def fit_promises(
                 for view in launch.arguments
                 if _is_settled(writers.get(view.buffer, ()), number, settling)
             }
+            plain = _is_plain(function)
             promises = _Promises(
-                _places(launch, still) if _is_plain(function) else (),
-                _places(launch, known - still) if number and _is_plain(function) else (),
+                _places(launch, still) if plain else (),
+                _places(launch, known - still) if number and plain else (),
                 _find_askew(launch, function),
                 number == settling,
             )

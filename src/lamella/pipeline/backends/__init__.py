@@ -196,7 +196,9 @@ def choose_backend(form: str, name: str | None, options: Options) -> Backend:
         raise InputError(f"there is no backend '{name[:80]}' for {_SINGULARS[kind]}", hint=hint)
     missing = backend.missing()
     if missing is not None:
-        raise InputError(f"backend '{name}' cannot run here: {missing}", hint="other backends do not need it")
+        others = [row.name for row in ROWS if row.is_offered and _runs(row, form) and row.missing() is None]
+        hint = f"what runs here: {', '.join(others) or 'none'}"
+        raise InputError(f"backend '{name}' cannot run here: {missing}", hint=hint)
     return backend
 
 

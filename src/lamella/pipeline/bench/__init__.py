@@ -187,12 +187,11 @@ def _hold(
     tell("measuring the ceilings of the machine")
     ceilings = measure_ceilings(threads)
     standings = hold([*ours, *_peers(material, options)], material, terms, options, tell)
-    if all(item.problem for item in standings[: len(ours)]):
-        raise InputError(
-            standings[0].problem, hint="what is compared is ours: lamella doctor says what runs here"
-        )
+    running = [name for name, item in zip(ours, standings, strict=False) if not item.problem]
+    if not running:
+        raise InputError(standings[0].problem, hint="lamella doctor says what runs here, and why not")
     tell("starting again")
-    again = hold(ours[:1], material, replace(terms, rounds=0), options)[0]
+    again = hold(running[:1], material, replace(terms, rounds=0), options)[0]
     return Heat(batch, threads, standings, len(ours), work, ceilings, again)
 
 

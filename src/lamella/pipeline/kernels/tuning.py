@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
+from lamella.backend.cuda import missing
 from lamella.backend.cuda.compile import device_target
 from lamella.backend.cuda.measuring import DeviceMeasurer
 from lamella.base.errors import InputError
@@ -74,6 +75,10 @@ def open_tuner(options: Options, target: Target | None) -> Tuner | None:
     """What chooses between ways where the options ask for it; InputError where no GPU here is the target."""
     if not options.tune:
         return None
+    lacking = missing()
+    if lacking is not None:
+        hint = "the usual kernels are written without --tune"
+        raise InputError(f"no kernel can be measured here: {lacking}", hint=hint)
     here = device_target()
     if target is None or target.name != here.name:
         shown = "this machine" if target is None else f"'{target.name}'"

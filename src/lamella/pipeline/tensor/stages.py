@@ -106,8 +106,10 @@ def _target(to: str, options: Options) -> Target:
     found = find_target(options.target)
     if to != "tensor" and not found.triple:
         raise InputError(f"no machine code is written for '{found.name}'", hint="it lowers to: tensor")
-    if (to == "ptx") != found.triple.startswith("nvptx") and to in ("asm", "ptx"):
-        raise InputError(f"target '{found.name}' has no {to}", hint="'ptx' is for cuda, 'asm' for processors")
+    own = "ptx" if found.has_threads else "asm"
+    if to in ("asm", "ptx") and to != own:
+        kinds = f"'{own}' is what it has: GPUs have ptx, processors asm"
+        raise InputError(f"target '{found.name}' has no {to}", hint=kinds)
     return found
 
 

@@ -17,6 +17,7 @@ from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
 WORDS = {"f8e4m3": "e4m3x2", "f8e5m2": "e5m2x2"}
 """What PTX calls two of them."""
+PAIR_BYTES = 2
 REALS = tuple(Scalar(item) for item in WORDS)
 
 
@@ -32,9 +33,10 @@ def note_pairs(context: EmitContext, statements: Sequence[Statement]) -> None:
     if not loads:
         return
     made = {item.results[0].name: item.instruction for item in statements if item.results}
+    taken = ""
     for (first, one), (second, other) in pairwise(loads):
-        if first not in context.pairs.values() and _are_neighbours(context, made, one, other):
-            context.pairs[first] = second
+        if first != taken and _are_neighbours(context, made, one, other):
+            context.pairs[first] = taken = second
 
 
 def _are_neighbours(context: EmitContext, made: Mapping[str, Instruction], one: Load, other: Load) -> bool:
@@ -80,7 +82,7 @@ def load_pair(context: EmitContext, statement: Statement) -> bool:
     if memory.strides[0].constant != 1 or not memory.fixed:  # somebody may write between the loads
         return False
     place = address(context, memory, [context.scalar(item.name) for item in load.indices])
-    if place.step != 0 or place.alignment < len((name, second)):
+    if place.step != 0 or place.alignment < PAIR_BYTES:
         return False
     out, pointer = context.out, first_pointer(context, place)
     both = load_vector(context, VectorAddress("i16", 1, pointer, place.alignment))
