@@ -1,7 +1,8 @@
 """Random networks as they are planned for a GPU, run without one: thousands of them in `make fuzz`.
 
-Launches that were joined give the bits of those that were not, whatever has no order may run in any, and the numbers
-are those of the reference in 64 bits. The assembler of NVIDIA takes the code, where it is installed.
+Launches that were joined give the bits of those that were not, whatever has no order may run in any, a GPU that is
+emulated runs their PTX, and the numbers are those of the reference in 64 bits. The assembler of NVIDIA takes the code,
+where it is installed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from lamella.backend.executor import GraphExecutable
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
 from lamella.graph.model import Model
-from lamella.kernels.nodes import KernelGraph
-from lamella.kernels.target import find_target
+from lamella.kernels.target import Target, find_target
 from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
 from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.options import Options
@@ -51,6 +51,7 @@ from tests.support.bridge.layers import (
     reference,
 )
 from tests.support.bridge.operators.calls import agree, build, by_reference
+from tests.support.gpu.driver import MULTIPROCESSORS, emulated_device
 
 SHARE = 20
 """Mutations that one network stands for: it is compiled twice and interpreted twice."""
@@ -76,8 +77,8 @@ SHUFFLED = 1e-4
 """The interpreter's functions are those of NumPy in 32 bits."""
 
 
-def network(way: str, chance: random.Random) -> tuple[Model, RandomNetwork, KernelGraph, Options, str]:
-    """A network, planned for some GPU."""
+def network(way: str, chance: random.Random) -> tuple[Model, RandomNetwork, Target, Options, str]:
+    """A network, and the GPU that it is planned for."""
     seed, steps = chance.randrange(1 << 40), chance.randint(1, 6)
     precision = chance.choice(("f32", "f32", "bf16", *(CODES if way in WITH_CODES else ())))
     target, options = (
@@ -86,7 +87,7 @@ def network(way: str, chance: random.Random) -> tuple[Model, RandomNetwork, Kern
     )
     model, net = WAYS[way](seed, steps)
     name = f"{way} network {seed} of {steps} steps, {precision}, {target.multiprocessors}"
-    return model, net, plan_for_device(model, options, target), options, name
+    return model, net, target, options, name
 
 
 def call(run: GraphExecutable, net: RandomNetwork, runs: int) -> dict[str, Array]:
@@ -127,8 +128,9 @@ def same(found: Mapping[str, Array], other: Mapping[str, Array]) -> None:
 def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: int) -> None:
     chance = random.Random(f"{way} {SEED}")
     for _ in range(mutations // SHARE if IS_LONG else 2):
-        model, net, made, options, name = network(way, chance)
+        model, net, target, options, name = network(way, chance)
         try:
+            made = plan_for_device(model, options, target)
             found = [call(run_native(made, fuses), net, RUNS) for fuses in (False, True)]
             same(*found)
             judge(found[0], model, net, options, RUNS, TOLERANCE)
@@ -140,13 +142,39 @@ def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: i
 def test_what_has_no_order_may_have_any(way: str, mutations: int) -> None:
     chance = random.Random(f"{SEED} {way}")
     for _ in range(mutations // SHARE // 4 if IS_LONG else 1):
-        model, net, made, options, name = network(way, chance)
+        model, net, target, options, name = network(way, chance)
         try:
+            made = plan_for_device(model, options, target)
             found = [call(run_shuffled(made, seed), net, 1) for seed in (1, 2)]
             same(*found)
             judge(found[0], model, net, options, 1, SHUFFLED)
         except Exception as problem:
             raise AssertionError(name) from problem
+
+
+@pytest.mark.parametrize("way", WAYS if IS_LONG else ("rows", "attention"))
+def test_a_gpu_gives_the_numbers_of_the_reference(way: str, mutations: int) -> None:
+    """PTX, the driver's calls and the ways of memory too; the second run is a graph of launches."""
+    chance = random.Random(f"{SEED} {way} emulated")
+    for _ in range(mutations // SHARE // 4 if IS_LONG else 1):
+        model, net, target, options, name = network(way, chance)
+        try:
+            with emulated_device(chance.randrange(100)) as device:
+                device.attributes[MULTIPROCESSORS] = target.multiprocessors
+                found = call(compile_open(model, "cuda", options), net, RUNS)
+            judge(found, model, net, options, RUNS, TOLERANCE)
+        except Exception as problem:
+            raise AssertionError(name) from problem
+
+
+@pytest.mark.parametrize("operator", sorted(calls())[5 :: 1 if IS_LONG else 48])
+def test_every_operator_runs_on_a_gpu(operator: str) -> None:
+    model, fed = build(calls()[operator])
+    expected = by_reference(model)(**fed)
+    with emulated_device():
+        run = compile_open(model, "cuda", Options())
+        for _ in range(2):
+            agree({name: array.copy() for name, array in run(**fed).items()}, expected)
 
 
 @pytest.mark.parametrize("operator", sorted(calls())[:: 1 if IS_LONG else 24])

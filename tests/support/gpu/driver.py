@@ -17,6 +17,9 @@ from tests.support.gpu.ptx import read_ptx
 VERSION = 13990
 """A version of CUDA that no driver has, so that its code is not kept for one that is there."""
 CLUSTER, EARLY = 4, 6
+"""Attributes of a launch."""
+MULTIPROCESSORS = 16
+"""The attribute of a device that tests may change before it is opened."""
 ELEMENTS = {0: 1, 6: 2, 7: 4, 9: 2}
 
 
@@ -75,6 +78,11 @@ class EmulatedDriver(FakeDriver):
             raise DeviceFault(f"{size} bytes that are to be filled leave their memory of the device")
         self._do(lambda: fill_bytes(target, value, size))
         self._do(self.memory.settle)
+
+    def do_cuPointerGetAttribute(self, place: Any, code: int, address: int) -> int:
+        if address not in self.elsewhere and not self.memory.holds(address, 1):
+            return 1
+        return super().do_cuPointerGetAttribute(place, code, address)
 
     def do_cuStreamBeginCapture(self, *_: object) -> None:
         super().do_cuStreamBeginCapture()
