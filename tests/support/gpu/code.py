@@ -113,10 +113,11 @@ class Code:
     def make(self, lanes: object, count: int, special: Mapping[str, Any]) -> dict[str, Any]:
         """The functions of all segments for some lanes, and the rows of registers that they work on."""
         program, named = self._program
-        rows: dict[str, Any] = {
-            name: np.full(count, UNKNOWN % (1 << 8 * np.dtype(DTYPES[kind]).itemsize), DTYPES[kind])
-            for name, kind in self.entry.registers.items()
-        }
+        rows: dict[str, Any] = {}
+        for kind, dtype in DTYPES.items():
+            names = [name for name, held in self.entry.registers.items() if held == kind]
+            unknown = UNKNOWN % (1 << 8 * np.dtype(dtype).itemsize)
+            rows |= zip(names, np.full((len(names), count), unknown, dtype), strict=True)
         scope: dict[str, Any] = {f"one_f{bits}": np.dtype(f"f{bits // 8}").type(1) for bits in (16, 32, 64)}
         scope |= {
             "np": np,
@@ -160,7 +161,7 @@ def _waits(item: Instruction) -> str:
     """How an instruction waits for other lanes; empty where it does not."""
     if item.name.startswith(WARP):
         return "warp"
-    if item.name.startswith(("bar.", "barrier.cta", "barrier.sync")):
+    if item.name.startswith(("bar.sync", "barrier.cta", "barrier.sync")):
         return "block"
     if item.name.startswith("barrier.cluster.wait"):
         return "cluster"

@@ -33,9 +33,11 @@ def run_launch(code: Code, launch: Launch, seed: int = 0) -> None:
     per = max(1, MOST_LANES // (threads * launch.cluster)) * launch.cluster
     turn = code.memory.begin(launch.is_early)
     with np.errstate(all="ignore"):
+        batch = Batch(code, launch, turn, min(per, launch.grid))
         for first in range(0, launch.grid, per):
-            blocks = min(per, launch.grid - first)
-            Batch(code, launch, turn, range(first, first + blocks), random.Random(seed + first)).run()
+            if first + batch.blocks > launch.grid:
+                batch = Batch(code, launch, turn, launch.grid - first)
+            batch.run(first, random.Random(seed + first))
     if not turn.has_waited:
         raise DeviceFault(f"{code.entry.name} begins early and never waits for the launch in front of it")
 
@@ -58,23 +60,30 @@ class Barrier:
 class Batch:
     """Blocks that run at once."""
 
-    def __init__(self, code: Code, launch: Launch, turn: Turn, chosen: range, order: random.Random) -> None:
-        self.code, self.launch, self.turn, self._order = code, launch, turn, order
-        self.first, self.blocks = chosen.start, len(chosen)
+    def __init__(self, code: Code, launch: Launch, turn: Turn, blocks: int) -> None:
+        self.code, self.launch, self.turn, self.blocks = code, launch, turn, blocks
         self.shared_bytes = WINDOW + code.entry.shared_bytes + launch.shared_bytes
         self.stride = -(-self.shared_bytes // 1024) * 1024
-        self.local = np.full(self.blocks * self.stride, NO_NUMBER, np.uint8)
+        self.local = np.empty(self.blocks * self.stride, np.uint8)
         self.words = {size: self.local.view(f"u{size}") for size in (1, 2, 4, 8)}
         self.barriers: dict[tuple[int, int], Barrier] = {}
         threads = launch.block[0] * launch.block[1]
         width = 128 if code.has_warpgroups else 32
         self.units = [Unit(self, width, start, threads) for start in range(0, threads, width)]
 
-    def run(self) -> None:
-        """Run until all threads have ended."""
+    def run(self, first: int, order: random.Random) -> None:
+        """Run blocks from one on until all threads have ended."""
+        self.local.fill(NO_NUMBER)
+        self.barriers.clear()
+        self.arrived: dict[tuple[object, ...], Array] = {}
+        """How many threads of each block have come to a barrier and gone on."""
+        self.alive = np.zeros(self.blocks, np.int64)
+        """The threads of each block that have not ended."""
+        for unit in self.units:
+            unit.begin(first)
         while True:
             busy = [unit for unit in self.units if unit.ready]
-            self._order.shuffle(busy)
+            order.shuffle(busy)
             for unit in busy:
                 unit.run()
             if not self._release() and not busy:
@@ -87,7 +96,7 @@ class Batch:
     def _release(self) -> bool:
         """Let those go on who need not wait any more; whether there are any."""
         segments, found = self.code.segments, False
-        meetings: dict[tuple[object, ...], list[tuple[Unit, int]]] = {}
+        meetings: dict[tuple[object, ...], list[tuple[Unit, int, Array]]] = {}
         for unit in self.units:
             for place in list(unit.parked):
                 kind = segments[place].kind
@@ -98,30 +107,32 @@ class Batch:
                     unit.meet(place, before)
                     found |= bool(unit.ready)
                 elif kind in ("block", "cluster"):
-                    told = () if kind == "cluster" else tuple(int(item) for item in unit.code_of(place)[1]())
-                    meetings.setdefault((kind, *told), []).append((unit, place))
+                    for key, mask in unit.meetings(place, kind):
+                        meetings.setdefault(key, []).append((unit, place, mask))
         for key, meeting in meetings.items():
             found |= self._meet(key, meeting)
         return found
 
-    def _meet(self, key: tuple[object, ...], waiting: Sequence[tuple[Unit, int]]) -> bool:
-        arrived = np.zeros(self.blocks, np.int64)
-        for unit, place in waiting:
-            arrived += unit.parked[place].reshape(self.blocks, -1).sum(1)
-        alive = np.sum([unit.alive.reshape(self.blocks, -1).sum(1) for unit in self.units], axis=0)
-        needed = np.full(self.blocks, key[2]) if len(key) > 2 else alive
+    def _meet(self, key: tuple[object, ...], waiting: Sequence[tuple[Unit, int, Array]]) -> bool:
+        gone = self.arrived.get(key, np.zeros(self.blocks, np.int64))
+        arrived = gone.copy()
+        for _, _, mask in waiting:
+            arrived += mask.reshape(self.blocks, -1).sum(1)
+        needed = np.full(self.blocks, key[2]) if len(key) > 2 else self.alive
         if key == ("cluster",):
             size = self.launch.cluster
-            arrived, needed = (np.repeat(item.reshape(-1, size).sum(1), size) for item in (arrived, alive))
+            arrived, needed = (
+                np.repeat(item.reshape(-1, size).sum(1), size) for item in (arrived, self.alive)
+            )
         if (arrived > needed).any():
             raise DeviceFault(f"{self.code.entry.name}: more threads than were told meet at a barrier")
         whole = (arrived == needed) & (arrived > 0)
         if not whole.any():
             return False
-        for unit, place in waiting:
-            mask = unit.parked.pop(place)
+        self.arrived[key] = np.where(whole, 0, gone)
+        for unit, place, mask in waiting:
             going = mask & np.repeat(whole, unit.width)
-            unit.park(place, mask & ~going)
+            unit.park(place, unit.parked.pop(place) & ~going)
             unit.go(self.code.segments[place].following, going)
         return True
 
@@ -154,18 +165,17 @@ class Unit:
         count = batch.blocks * width
         thread = np.tile(start + np.arange(width), batch.blocks)
         self.block = np.repeat(np.arange(batch.blocks), width)
-        self.alive = thread < threads
+        self._threads = thread < threads
         self.lane = (thread & 31).astype(np.int64)
-        self._local = np.full(count * max(8, code.entry.local_bytes), NO_NUMBER, np.uint8)
         self._local_bytes = max(8, code.entry.local_bytes)
+        self._local = np.full(count * self._local_bytes, NO_NUMBER, np.uint8)
         numbers = {
             "tid_x": thread % launch.block[0], "tid_y": thread // launch.block[0], "tid_z": 0 * thread,
             "ntid_x": 0 * thread + launch.block[0], "ntid_y": 0 * thread + launch.block[1], "ntid_z": 0 * thread + 1,
-            "ctaid_x": batch.first + self.block, "ctaid_y": 0 * thread, "ctaid_z": 0 * thread,
+            "ctaid_x": self.block, "ctaid_y": 0 * thread, "ctaid_z": 0 * thread,
             "nctaid_x": 0 * thread + launch.grid, "nctaid_y": 0 * thread + 1, "nctaid_z": 0 * thread + 1,
             "laneid": self.lane, "warpid": thread // 32,
-            "cluster_ctarank": (batch.first + self.block) % launch.cluster,
-            "cluster_nctarank": 0 * thread + launch.cluster,
+            "cluster_ctarank": self.block % launch.cluster, "cluster_nctarank": 0 * thread + launch.cluster,
         }  # fmt: skip
         special: dict[str, Any] = {
             f"special_{name}": item.astype(np.uint32) for name, item in numbers.items()
@@ -177,17 +187,20 @@ class Unit:
         self._code = [
             (self._rows[f"run_{place}"], self._rows[f"tell_{place}"]) for place in range(len(code.segments))
         ]
+
+    def begin(self, first: int) -> None:
+        """Let the threads of blocks from one on begin."""
+        count = len(self.lane)
+        self._rows["special_ctaid_x"][...] = first + self.block
+        self.alive = self._threads.copy()
+        self.batch.alive += self.alive.reshape(self.batch.blocks, -1).sum(1)
         self.ready: dict[int, Array] = {0: self.alive.copy()}
         self.parked: dict[int, Array] = {}
-        self._waited = np.full(count, not launch.is_early)
+        self._waited = np.full(count, not self.batch.launch.is_early)
         self._committed = np.zeros(count, np.int64)
         self._products: list[matrices.Product] = []
         self._copies: dict[int, list[_Copy]] = {}
         self._copy_groups: dict[int, int] = {}
-
-    def code_of(self, place: int) -> tuple[Callable[..., Any], Callable[[], Any]]:
-        """What a segment does, and tells."""
-        return self._code[place]
 
     # --- the way of lanes --------------------------------------------------------------------------------------
 
@@ -209,6 +222,7 @@ class Unit:
 
     def _end(self, mask: Array) -> None:
         self.alive = self.alive & ~mask
+        self.batch.alive -= mask.reshape(self.batch.blocks, -1).sum(1)
         if any(self._copies.get(int(lane)) for lane in np.flatnonzero(mask)):
             raise DeviceFault(
                 f"{self.code.entry.name}: a thread ends before what it copies has left local memory"
@@ -259,6 +273,17 @@ class Unit:
         if going.any():
             self._execute(place, going)
             self.go(self.code.segments[place].following, going)
+
+    def meetings(self, place: int, kind: str) -> Iterator[tuple[tuple[object, ...], Array]]:
+        """The barriers at which lanes wait, each by its number and what else is told of it."""
+        mask = self.parked[place]
+        told = () if kind == "cluster" else self._code[place][1]()
+        rows = [np.broadcast_to(item, mask.shape) for item in told]
+        for values in sorted({tuple(int(row[lane]) for row in rows) for lane in np.flatnonzero(mask)}):
+            chosen = mask.copy()
+            for row, value in zip(rows, values, strict=True):
+                chosen &= row == value
+            yield (kind, *values), chosen
 
     def _meet_all(self, place: int, mask: Array) -> None:
         mask = mask | self.parked.pop(place, np.False_)
@@ -492,6 +517,13 @@ class Unit:
             if barrier.missing < 0:
                 raise DeviceFault(f"{self.code.entry.name}: more arrive at a barrier than it waits for")
             barrier.settle()
+
+    def arrive_only(self, numbers: Any, counts: Any, mask: Any) -> None:
+        """Lanes come to a barrier of their block, and go on."""
+        numbers, counts = (np.broadcast_to(item, self.alive.shape) for item in (numbers, counts))
+        for lane, block in self._lanes(mask):
+            key = ("block", int(numbers[lane]), int(counts[lane]))
+            self.batch.arrived.setdefault(key, np.zeros(self.batch.blocks, np.int64))[block] += 1
 
     def load_box(self, where: Any, places: Any, near: Any, barriers: Any, shared: Any, mask: Any) -> None:
         """Copy a part of a matrix to local memory, of several blocks where they are told."""

@@ -496,6 +496,12 @@ class Translator:
             return f"lanes.wait_products({item.operands[0]}, {mask})"
         return "pass"
 
+    def _write_bar(self, item: Instruction, mask: str) -> str:
+        if not item.name.startswith("bar.arrive"):
+            raise Untranslated(item.name)
+        number, count = (self.read(operand, "u32") for operand in item.operands)
+        return f"lanes.arrive_only({number}, {count}, {mask})"
+
     def _write_mbarrier(self, item: Instruction, mask: str) -> str:
         way = item.name.split(".")[1]
         if way == "init":
