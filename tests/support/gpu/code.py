@@ -56,6 +56,8 @@ class Code:
         self.entry, self.memory = entry, memory
         self._translator = Translator(entry, dict(constants))
         self.segments = tuple(self._cut())
+        self.lengths = [end - start for start, end in self._ranges]
+        """Instructions of each segment."""
         self.has_warpgroups = any(item.head == "wgmma" for item in entry.instructions)
 
     def _cut(self) -> Iterator[Segment]:

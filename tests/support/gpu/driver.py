@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.support.backend.fake_driver import FakeDriver, fake_device
 from tests.support.gpu.code import Code, Launch
+from tests.support.gpu.counts import Counts
 from tests.support.gpu.machine import run_launch
 from tests.support.gpu.matrices import TensorMap
 from tests.support.gpu.memory import DeviceFault, DeviceMemory, copy_bytes, fill_bytes
@@ -29,6 +30,8 @@ class EmulatedDriver(FakeDriver):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.version, self.seed = VERSION, seed
+        self.counts: dict[str, Counts] | None = None
+        """What kernels cost, by their symbols, where that is to be counted; then few blocks of each launch run."""
         self.memory = DeviceMemory()
         self._modules: dict[int, dict[str, Code]] = {}
         self._kernels: dict[int, Code] = {}
@@ -169,7 +172,8 @@ class EmulatedDriver(FakeDriver):
             int(told.x), (int(told.rows), int(told.columns)), int(told.local_bytes), cluster, values, is_early
         )
         self._clock += 0.01
-        self._do(lambda: run_launch(code, launch, self.seed))
+        counts = None if self.counts is None else self.counts.setdefault(code.entry.name, Counts())
+        self._do(lambda: run_launch(code, launch, self.seed, counts))
         return 0
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from lamella.base.arrays import Array
 from tests.support.gpu import mathematics, matrices
 from tests.support.gpu.code import EXIT, Code, Launch
+from tests.support.gpu.counts import Counts
 from tests.support.gpu.memory import LOCAL, NO_NUMBER, WINDOW, DeviceFault, Turn
 
 MOST_LANES = 4096
@@ -23,8 +24,8 @@ RANK = 24
 """Bits of a place in local memory, above which the number of another block in the cluster stands."""
 
 
-def run_launch(code: Code, launch: Launch, seed: int = 0) -> None:
-    """Run all work-groups of a launch."""
+def run_launch(code: Code, launch: Launch, seed: int = 0, counts: Counts | None = None) -> None:
+    """Run all work-groups of a launch; only the first of them where it is to be counted what they cost."""
     threads = launch.block[0] * launch.block[1]
     if not 0 < threads <= code.entry.most_threads:
         raise DeviceFault(
@@ -34,10 +35,14 @@ def run_launch(code: Code, launch: Launch, seed: int = 0) -> None:
     turn = code.memory.begin(launch.is_early)
     with np.errstate(all="ignore"):
         batch = Batch(code, launch, turn, min(per, launch.grid))
-        for first in range(0, launch.grid, per):
+        batch.counts = counts
+        for first in range(0, launch.grid if counts is None else 1, per):
             if first + batch.blocks > launch.grid:
                 batch = Batch(code, launch, turn, launch.grid - first)
             batch.run(first, random.Random(seed + first))
+    if counts is not None:
+        counts.launches, counts.threads = counts.launches + 1, threads
+        counts.groups, counts.blocks = counts.groups + launch.grid, counts.blocks + batch.blocks
     if not turn.has_waited:
         raise DeviceFault(f"{code.entry.name} begins early and never waits for the launch in front of it")
 
@@ -62,6 +67,7 @@ class Batch:
 
     def __init__(self, code: Code, launch: Launch, turn: Turn, blocks: int) -> None:
         self.code, self.launch, self.turn, self.blocks = code, launch, turn, blocks
+        self.counts: Counts | None = None
         self.shared_bytes = WINDOW + code.entry.shared_bytes + launch.shared_bytes
         self.stride = -(-self.shared_bytes // 1024) * 1024
         self.local = np.empty(self.blocks * self.stride, np.uint8)
@@ -256,6 +262,9 @@ class Unit:
                 self.park(place, mask)
 
     def _execute(self, place: int, mask: Array) -> None:
+        if self.batch.counts is not None:
+            warps = int(mask.reshape(-1, 32).any(1).sum())
+            self.batch.counts.instructions += warps * self.code.lengths[place]
         self._code[place][0](True if mask.all() else mask)
 
     def meet(self, place: int, mask: Array) -> None:
@@ -327,10 +336,15 @@ class Unit:
             if space == "global":
                 found = self.memory.places(given, size, parts)
                 self._judge(found * size, size * parts, writes, lanes)
+                if self.batch.counts is not None:
+                    self.batch.counts.touch(found * size, size * parts, np.arange(len(self.alive))[lanes])
                 return self.memory.words[size], found, lanes
             offsets = given.astype(np.int64)
             if space == "shared":
-                return self.batch.words[size], self._shared(offsets, size * parts, lanes) // size, lanes
+                found = self._shared(offsets, size * parts, lanes)
+                if self.batch.counts is not None:
+                    self.batch.counts.take(found, size * parts, np.arange(len(self.alive))[lanes])
+                return self.batch.words[size], found // size, lanes
             offsets -= LOCAL
             self._verify(offsets, size * parts, 0, self._local_bytes)
             starts = np.arange(len(self.alive))[lanes] * self._local_bytes
