@@ -270,11 +270,10 @@ def test_what_is_no_batch_is_a_sentence(device: LazyDriver, tmp_path: Path, back
         assert len(found) == 1
         with pytest.raises(InputError, match="by their names"):
             run.run(wrong)
-    for wrong in ({"x": x}, 5, None):
-        with pytest.raises(
-            InputError, match=f"after the other, and this is a single '{type(wrong).__name__}'"
-        ):
-            run.map(wrong)
+    for no_batches in ({"x": x}, 5, None):
+        kind = type(no_batches).__name__
+        with pytest.raises(InputError, match=f"after the other, and this is a single '{kind}'"):
+            run.map(no_batches)
     with pytest.raises(InputError, match="cannot go to what is of type 'dict'"):
         run.map([{"x": x}], out={"y": x})
 

@@ -109,11 +109,11 @@ def test_an_array_comes_back_as_it_went(device: FakeDriver, dtype: np.dtype[Any]
 def test_what_is_handed_over_lives_as_long_as_it_is_held(device: FakeDriver) -> None:
     array = cuda.to_device(np.zeros(4, np.float32))
     found: DeviceArray | None = cuda.to_device(Handed(array))
-    assert any(item[-1] is array for item in dlpack._given.values())
+    assert any(item[-1] is array for item in dlpack._handed.held.values())
     found = None
     gc.collect()
     assert found is None
-    assert all(item[-1] is not array for item in dlpack._given.values())
+    assert all(item[-1] is not array for item in dlpack._handed.held.values())
 
 
 def test_arrays_of_others_outlive_python() -> None:
@@ -142,7 +142,7 @@ def test_a_capsule_that_nobody_takes_keeps_nothing(device: FakeDriver) -> None:
     kept = arrays[0].__dlpack__()
     for array in arrays[1:]:
         array.__dlpack__()
-    held = [item[-1] for item in dlpack._given.values()]
+    held = [item[-1] for item in dlpack._handed.held.values()]
     assert [item in held for item in arrays[:-1]] == [True] + [False] * 6
     del kept
 

@@ -33,6 +33,7 @@ HALVES = ("<V2", "|V2")
 """How bfloat16 calls itself where NumPy has no letter for it."""
 STANDARD = 1
 """The stream that all others wait for."""
+ARRAYS = "an array of NumPy, or one of a GPU that has DLPack or __cuda_array_interface__"
 WAITING = "waiting for an array of another library"
 
 
@@ -279,14 +280,15 @@ def _asked(given: object, ask: Callable[[], object]) -> object:
     try:
         return ask()
     except (AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError) as problem:
-        raise InputError(f"{_shown(given)} is no array of the host or of the device: {problem}") from None
+        message = f"{_shown(given)} is no array of the host or of the device: {problem}"
+        raise InputError(message, hint=ARRAYS) from None
 
 
 def _adopted(given: object) -> DeviceArray:
     """An array that describes itself by `__cuda_array_interface__`."""
     told = _asked(given, lambda: getattr(given, "__cuda_array_interface__", None))
     if told is None:
-        raise InputError(f"{_shown(given)} is no array of the host or of the device")
+        raise InputError(f"{_shown(given)} is no array of the host or of the device", hint=ARRAYS)
     found = cast(DeviceArray, _asked(given, lambda: _described(given, cast(Any, told))))
     if found.nbytes:
         _require_memory(found.address)

@@ -9,6 +9,7 @@ import ctypes
 import sys
 import weakref
 from collections.abc import Sequence
+from dataclasses import field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from lamella.base.arrays import DType
 from lamella.base.errors import InputError
+from lamella.base.records import dataclass
 
 CUDA, MANAGED = 2, 13
 """The kinds of devices whose memory a GPU reads: its own, and that which moves to whoever reads it."""
@@ -102,14 +104,21 @@ class Layout(NamedTuple):
 # --- handing over ----------------------------------------------------------------------------------------------
 
 
-_given: dict[int, tuple[object, ...]] = {}
-"""What stays alive of what was handed over, by the address of its description."""
-_untaken: dict[int, tuple[bytes, list[object]]] = {}
-"""Names and capsules of which nobody is known to have taken what is in them, by that address."""
+@dataclass(slots=True)
+class _Handed:
+    """What was handed over, by the addresses of descriptions."""
+
+    held: dict[int, tuple[object, ...]] = field(default_factory=dict)
+    """What stays alive of it."""
+    untaken: dict[int, tuple[bytes, list[object]]] = field(default_factory=dict)
+    """Names and capsules of which nobody is known to have taken what is in them."""
 
 
-def _forget(address: int, given: dict[int, tuple[object, ...]] = _given) -> None:
-    given.pop(address, None)
+_handed = _Handed()
+
+
+def _forget(address: int, held: dict[int, tuple[object, ...]] = _handed.held) -> None:
+    held.pop(address, None)
 
 
 _FORGET = _DELETE(_forget)
@@ -136,7 +145,8 @@ def make_capsule(array: Layout, versioned: bool) -> object:
     )
     place, name = ctypes.addressof(managed), VERSIONED if versioned else PLAIN
     capsule = _new(place, name, None)
-    _given[place], _untaken[place] = (managed, shape, strides, array.owner), (name, [capsule])
+    _handed.held[place] = managed, shape, strides, array.owner
+    _handed.untaken[place] = name, [capsule]
     return capsule
 
 
@@ -145,11 +155,11 @@ def _drop_untaken() -> None:
 
     A destructor would do so at once, and would lose an error that is on its way while it runs.
     """
-    for place, (name, box) in list(_untaken.items()):
+    for place, (name, box) in list(_handed.untaken.items()):
         if not _is_valid(box[0], name):
-            _untaken.pop(place, None)
+            _handed.untaken.pop(place, None)
         elif sys.getrefcount(box[0]) <= _ALONE:
-            _untaken.pop(place, None)
+            _handed.untaken.pop(place, None)
             _forget(place)
 
 
