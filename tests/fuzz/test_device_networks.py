@@ -23,6 +23,7 @@ from lamella.graph.model import Model
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
 from lamella.lang.skriptnd.rules.graphs import TOO_MUCH_MEMORY
+from lamella.lang.tensor.rules.running import MATRIX_CODE, MATRIX_LIMIT
 from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.options import Options
 from tests.backend.cuda.test_cuda_text import assemble_on
@@ -44,6 +45,7 @@ from tests.support.bridge.layers import (
     random_image_network,
     random_large_network,
     random_long_network,
+    random_prompt_network,
     random_row_network,
     random_token_network,
     random_way_back,
@@ -66,9 +68,10 @@ WAYS = SMALL | {
     "long": random_long_network,
     "large": random_large_network,
     "tokens": random_token_network,
+    "prompt": random_prompt_network,
     "back": random_way_back,
 }
-WITH_CODES = ("rows", "tokens")
+WITH_CODES = ("rows", "tokens", "prompt")
 CODES = ("w8", "w4", "fp8")
 HALVES = 4e-2
 """How far factors that are rounded to bf16 may take a network of some steps."""
@@ -85,8 +88,19 @@ def network(way: str, chance: random.Random) -> tuple[Model, RandomNetwork, Kern
         Options(precision=precision),
     )
     model, net = WAYS[way](seed, steps)
-    name = f"{way} network {seed} of {steps} steps, {precision}, {target.multiprocessors}"
-    return model, net, plan_for_device(model, options, target), options, name
+    extents = {"T": 1} if net.remembers and chance.random() < 0.8 else {}
+    name = f"{way} network {seed} of {steps} steps, {precision}, {target.multiprocessors}, {extents}"
+    return model, net, plan_for_device(model, options, target, extents), options, name
+
+
+def start(made: KernelGraph, fuses: bool) -> GraphExecutable:
+    """Machine code of this processor, or the interpreter where tiles are larger than its registers."""
+    try:
+        return run_native(made, fuses)
+    except LamellaError as problem:
+        if problem.findings[0].code not in (MATRIX_LIMIT.code, MATRIX_CODE.code):
+            raise
+    return run_shuffled(made, 1, fuses)
 
 
 def call(run: GraphExecutable, net: RandomNetwork, runs: int) -> dict[str, Array]:
@@ -129,7 +143,7 @@ def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: i
     for _ in range(mutations // SHARE if IS_LONG else 2):
         model, net, made, options, name = network(way, chance)
         try:
-            found = [call(run_native(made, fuses), net, RUNS) for fuses in (False, True)]
+            found = [call(start(made, fuses), net, RUNS) for fuses in (False, True)]
             same(*found)
             judge(found[0], model, net, options, RUNS, TOLERANCE)
         except Exception as problem:
