@@ -30,6 +30,7 @@ from tests.backend.cuda.test_cuda_text import assemble_on
 from tests.bridge.test_graph_to_kernels_operators import calls
 from tests.support.bridge.device_lists import (
     HOPPER,
+    fused_program,
     plan_for_device,
     run_native,
     run_shuffled,
@@ -63,10 +64,8 @@ SMALL: dict[str, Callable[[int, int], tuple[Model, RandomNetwork]]] = {
     "rows": random_row_network,
     "attention": lambda seed, _: random_attention(seed),
 }
-WAYS = SMALL | {
-    "wide": random_wide_network,
-    "long": random_long_network,
-    "large": random_large_network,
+QUICK = SMALL | {"wide": random_wide_network, "long": random_long_network, "large": random_large_network}
+WAYS = QUICK | {
     "tokens": random_token_network,
     "prompt": random_prompt_network,
     "back": random_way_back,
@@ -137,10 +136,10 @@ def same(found: Mapping[str, Array], other: Mapping[str, Array]) -> None:
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS if IS_LONG else QUICK)
 def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: int) -> None:
     chance = random.Random(f"{way} {SEED}")
-    for _ in range(mutations // SHARE if IS_LONG else 2):
+    for _ in range(mutations // SHARE if IS_LONG else 2 if way in SMALL else 1):
         model, net, made, options, name = network(way, chance)
         try:
             found = [call(start(made, fuses), net, RUNS) for fuses in (False, True)]
@@ -151,7 +150,7 @@ def test_fewer_launches_give_the_numbers_of_the_reference(way: str, mutations: i
 
 
 @pytest.mark.parametrize("way", WAYS if IS_LONG else SMALL)
-def test_what_has_no_order_may_have_any(way: str, mutations: int) -> None:
+def test_what_has_no_order_may_have_any(way: str, mutations: int, tmp_path: Path) -> None:
     chance = random.Random(f"{SEED} {way}")
     for _ in range(mutations // SHARE // 4 if IS_LONG else 1):
         model, net, made, options, name = network(way, chance)
@@ -159,6 +158,8 @@ def test_what_has_no_order_may_have_any(way: str, mutations: int) -> None:
             found = [call(run_shuffled(made, seed), net, 1) for seed in (1, 2)]
             same(*found)
             judge(found[0], model, net, options, 1, SHUFFLED)
+            if IS_LONG:
+                assemble_on(HOPPER, emit(fused_program(made), find_target(HOPPER)).text, tmp_path)
         except Exception as problem:
             raise AssertionError(name) from problem
 

@@ -66,6 +66,14 @@ def run_shuffled(made: KernelGraph, seed: int, fuses: bool = True) -> KernelExec
     return compile_graph(made, alone.call, machine=machine)
 
 
+def fused_program(made: KernelGraph) -> Program:
+    """All kernels of a graph, with those that several launches become."""
+    source = ProvingSource(compile_program(Program(())))
+    machine = ShufflingMachine(source, SharedArena(), made=made, fuses=True, seed=1)
+    compile_graph(made, interpreter.compile_program(made.program).call, machine=machine)
+    return Program((*made.program.functions, *machine.kernels.values()))
+
+
 @dataclass(frozen=True)
 class FusingMachine(NativeMachine):
     """A machine of the processor that keeps the lists that it is given, with fewer launches where asked."""

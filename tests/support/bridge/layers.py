@@ -44,7 +44,7 @@ class RandomNetwork:
         self.made: list[Tensor] = []
         self.jumps = False
         """Whether something is chosen by what is computed, so that rounding may change it altogether."""
-        self.head_sizes = (8, 16, 64, 64)
+        self.head_sizes: tuple[int, ...] = (8, 16, 64, 64)
         self._seen: tuple[Tensor, Tensor] | None = None
 
     def feed(self, *shape: int) -> Tensor:
@@ -801,6 +801,8 @@ def random_way_back(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     for item in (one for given in back.graph.inputs for one in tensors(given)):
         if item.name not in net.fed:
             net.fed[item.name] = net.draw(known(item), 1.0)
+    # A gradient jumps where a number that is rounded gets another sign.
+    net.jumps = True
     net.forget()
     return back, net
 
