@@ -37,7 +37,8 @@ def count_network(name: str, batch: int, precision: Any) -> dict[str, Counts]:
         inputs = {key: item.numpy() for key, item in zip(made.inputs, given, strict=True)}
         device.counts = {}
         made(**inputs)
-        device.counts = found = {}
+        found = dict[str, Counts]()
+        device.counts = found
         made(**inputs)
     return {names.get(symbol, symbol): item for symbol, item in found.items()}
 
@@ -80,8 +81,8 @@ def tell(name: str, found: dict[str, Counts], count: int) -> None:
         turns = item.turns / item.least_turns if item.least_turns else 1.0
         told = ", ".join(f"{key} {1e6 * value:.1f}" for key, value in times.items())
         print(
-            f"    {1e6 * taken:8.1f} us in {item.launches} launches of {item.groups // item.launches} x {item.threads}: "
-            f"{told}; {share:.2f} of pieces wanted, {turns:.1f} turns: {kernel}",
+            f"    {1e6 * taken:8.1f} us, {item.launches} launches of {item.groups // item.launches} x {item.threads}: {told}; "
+            f" {share:.2f} of pieces wanted, {turns:.1f} turns: {kernel}",
             flush=True,
         )
 

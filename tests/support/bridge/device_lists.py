@@ -40,10 +40,15 @@ NO_NUMBER = 0xFF
 MOST_STEPS = 10**8
 
 
-def plan_for_device(model: Model, options: Options, target: Target | None = None) -> KernelGraph:
-    """The kernels of a graph for a GPU, an H200 where none is named."""
+def plan_for_device(
+    model: Model, options: Options, target: Target | None = None, extents: Mapping[str, int] = {}
+) -> KernelGraph:
+    """The kernels of a graph for a GPU, an H200 where none is named.
+
+    With an extent that a call decides, states are updated where they lie.
+    """
     chosen = target or find_target(HOPPER)
-    return fit_kernels(to_kernels(prepare(model, options, True), options, {}, True, chosen))
+    return fit_kernels(to_kernels(prepare(model, options, True), options, extents, True, chosen))
 
 
 def run_native(made: KernelGraph, fuses: bool) -> KernelExecutable:
@@ -53,12 +58,20 @@ def run_native(made: KernelGraph, fuses: bool) -> KernelExecutable:
     return compile_graph(made, compile_program(made.program).call, machine=machine)
 
 
-def run_shuffled(made: KernelGraph, seed: int) -> KernelExecutable:
-    """A graph whose launch lists, with fewer launches, are interpreted in the order that a seed gives."""
+def run_shuffled(made: KernelGraph, seed: int, fuses: bool = True) -> KernelExecutable:
+    """A graph whose launch lists are interpreted in the order that a seed gives."""
     source = ProvingSource(compile_program(Program(())))
-    machine = ShufflingMachine(source, SharedArena(), made=made, fuses=True, seed=seed)
+    machine = ShufflingMachine(source, SharedArena(), made=made, fuses=fuses, seed=seed)
     alone = interpreter.compile_program(made.program, check_bounds=True, seed=seed)
     return compile_graph(made, alone.call, machine=machine)
+
+
+def fused_program(made: KernelGraph) -> Program:
+    """All kernels of a graph, with those that several launches become."""
+    source = ProvingSource(compile_program(Program(())))
+    machine = ShufflingMachine(source, SharedArena(), made=made, fuses=True, seed=1)
+    compile_graph(made, interpreter.compile_program(made.program).call, machine=machine)
+    return Program((*made.program.functions, *machine.kernels.values()))
 
 
 @dataclass(frozen=True)

@@ -35,14 +35,16 @@ Step: TypeAlias = "Callable[[RandomNetwork, Tensor], Tensor | None]"
 class RandomNetwork:
     """A graph that grows by random layers; weights are variables, and its numbers stay near 1."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, channels: tuple[int, ...] = CHANNELS) -> None:
         self.random = random.Random(seed)
+        self.channels = channels
         self.builder = Builder(library("specification"), "G")
         self.fed: dict[str, Array] = {}
         self.weights: dict[str, Array] = {}
         self.made: list[Tensor] = []
         self.jumps = False
         """Whether something is chosen by what is computed, so that rounding may change it altogether."""
+        self.head_sizes: tuple[int, ...] = (8, 16, 64, 64)
         self._seen: tuple[Tensor, Tensor] | None = None
 
     def feed(self, *shape: int) -> Tensor:
@@ -153,7 +155,9 @@ def _convolution(net: RandomNetwork, x: Tensor) -> Tensor | None:
     size = window.pop("size")
     inner = channels // groups
     outer = (
-        groups * net.random.choice((1, 1, 2)) if groups == channels else net.random.choice(CHANNELS) * groups
+        groups * net.random.choice((1, 1, 2))
+        if groups == channels
+        else net.random.choice(net.channels) * groups
     )
     filters = net.weight(outer, inner, *size, fan=inner * prod(size))
     bias = [net.weight(outer)] if net.random.random() < 0.5 else []
@@ -169,7 +173,7 @@ def _transposed_convolution(net: RandomNetwork, x: Tensor) -> Tensor | None:
     if any((extent - 1) * step + width - low - high < 1 for extent, width, step, low, high in rows):
         return None
     groups = net.random.choice([item for item in (1, 1, 1, 2, channels) if channels % item == 0])
-    outer = net.random.choice(CHANNELS) if groups < channels else net.random.choice((1, 2))
+    outer = net.random.choice(net.channels) if groups < channels else net.random.choice((1, 2))
     filters = net.weight(channels, outer, *size, fan=channels // groups * prod(size))
     bias = [net.weight(outer * groups)] if net.random.random() < 0.5 else []
     return net.builder.call("nn.deconv", x, filters, *bias, stride=stride, padding=padding, groups=groups)
@@ -627,9 +631,9 @@ def random_long_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
 
 def random_large_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     """A network of images as large as those of real networks behind their stems."""
-    net = RandomNetwork(seed)
+    net = RandomNetwork(seed, (3, 16, 32, 48, 64, 64, 128))
     extent = net.random.choice((7, 12, 14, 28, 32, 56))
-    channels = net.random.choice((3, 16, 32, 48, 64, 96, 128))
+    channels = net.random.choice((*net.channels, 96))
     net.made.append(
         net.feed(net.random.choice((1, 1, 2, 4)), channels, extent, extent + net.random.choice((0, 0, 3)))
     )
@@ -681,7 +685,7 @@ def _heads_attention(net: RandomNetwork, x: Tensor) -> Tensor | None:
     shared, group, size = (
         chance.choice((1, 2)),
         chance.choice((1, 1, 2, 4)),
-        chance.choice((8, 16, 64)),
+        chance.choice(net.head_sizes),
     )
     counts = (shared * group, shared, shared)
     packed = _product(net, _norm(net, x), sum(counts) * size)
@@ -692,7 +696,7 @@ def _heads_attention(net: RandomNetwork, x: Tensor) -> Tensor | None:
     query, key, value = heads
     if chance.random() < 0.4:
         query, key = _norm(net, query), _norm(net, key)
-    caches = chance.random() < 0.6 and RUNS * count <= ROOM
+    caches = chance.random() < 0.8 and RUNS * count <= ROOM
     seen, places = net.seen(count) if caches else (None, None)
     if chance.random() < 0.6:
         angles = net.weight(max(ROOM, count) + 1, chance.choice((size // 2, size // 4)), 2)
@@ -740,25 +744,35 @@ def _experts(net: RandomNetwork, x: Tensor) -> Tensor | None:
     return builder.call("math.add", x, builder.call("layout.reshape", found, shape=(batch, count, depth)))
 
 
+BLOCKS: tuple[Step, ...] = (
+    _heads_attention, _heads_attention, _gated, _gated, _norm, _residual, _activation, _experts,
+)  # fmt: skip
+
+
 def random_token_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     """Layers of a transformer: a few tokens, or one, and what they have left behind."""
     net = RandomNetwork(seed)
-    batch, count = net.random.choice((1, 1, 1, 2, 3)), net.random.choice((1, 1, 1, 2, 5, 16, 33))
-    width = net.random.choice((16, 40, 64))
+    count = net.random.choice((1, 1, 1, 1, 2, 5, 16, 33))
+    return _transformer(
+        net, net.random.choice((1, 1, 1, 2, 3)), count, net.random.choice((16, 40, 64)), steps
+    )
+
+
+def random_prompt_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
+    """Layers of a transformer for tokens, heads and widths that are whole tiles."""
+    net = RandomNetwork(seed)
+    net.head_sizes = (64, 128)
+    return _transformer(net, 1, net.random.choice((128, 128, 256)), net.random.choice((64, 128)), steps)
+
+
+def _transformer(
+    net: RandomNetwork, batch: int, count: int, width: int, steps: int
+) -> tuple[Model, RandomNetwork]:
+    """Words to vectors, some layers, and perhaps the scores of the words."""
     words = net.random.choice((17, 64))
     table = net.weight(words, width)
     net.made.append(net.builder.call("layout.gather", table, net.places(words, batch, count), axis=0))
-    blocks: tuple[Step, ...] = (
-        _heads_attention,
-        _heads_attention,
-        _gated,
-        _gated,
-        _norm,
-        _residual,
-        _activation,
-        _experts,
-    )
-    net.grow(min(steps, 4), blocks, MOST)
+    net.grow(min(steps, 4), BLOCKS, MOST)
     if net.random.random() < 0.5:
         last = net.builder.call("layout.slice", net.made[-1], axes=(1,), begin=(count - 1,), end=(count,))
         scores = net.builder.call("linalg.matmul", _norm(net, last), table, transB=True)
@@ -769,7 +783,13 @@ def random_token_network(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
 def random_way_back(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     """The gradients of some tensors of another network."""
     chance = random.Random(seed)
-    ways = random_image_network, random_row_network, random_wide_network, random_token_network
+    ways = (
+        random_image_network,
+        random_row_network,
+        random_wide_network,
+        random_token_network,
+        random_prompt_network,
+    )
     model, net = chance.choice(ways)(seed, steps)
     given = [
         item.name
@@ -781,6 +801,8 @@ def random_way_back(seed: int, steps: int) -> tuple[Model, RandomNetwork]:
     for item in (one for given in back.graph.inputs for one in tensors(given)):
         if item.name not in net.fed:
             net.fed[item.name] = net.draw(known(item), 1.0)
+    # A gradient jumps where a number that is rounded gets another sign.
+    net.jumps = True
     net.forget()
     return back, net
 
