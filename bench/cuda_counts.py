@@ -81,7 +81,7 @@ def tell(name: str, found: dict[str, Counts], count: int) -> None:
         turns = item.turns / item.least_turns if item.least_turns else 1.0
         told = ", ".join(f"{key} {1e6 * value:.1f}" for key, value in times.items())
         print(
-            f"    {1e6 * taken:8.1f} us, {item.launches} launches of {item.groups // item.launches} x {item.threads}: {told}; "
+            f"    {1e6 * taken:8.1f} us, {item.launches} x {item.groups // item.launches} x {item.threads}: {told}; "
             f" {share:.2f} of pieces wanted, {turns:.1f} turns: {kernel}",
             flush=True,
         )

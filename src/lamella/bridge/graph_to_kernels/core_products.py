@@ -151,10 +151,12 @@ def find_core_product(
     target: Target,
     rounds: bool = False,
     decodes: bool = False,
+    gathers: bool = False,
 ) -> CoreProduct:
     """How tensor cores compute a sum of products; Unsupported says why they do not.
 
-    Where it `rounds`, both factors may be rounded to halves; where it `decodes`, codes and what they meet.
+    Where it `rounds`, both factors may be rounded to halves; where it `decodes`, codes and what they meet; where it
+    `gathers`, windows of columns are laid one behind the other, each element as often as windows have it.
     """
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
@@ -184,8 +186,8 @@ def find_core_product(
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     column_factor = found.factors[not flipped]
     laid = tuple(
-        _laid_loops(item, (*outer, line), roles.sums, found.extents, rounded not in ("", item.element))
-        for item, line in ((row_factor, row), (column_factor, column))
+        _laid_loops(item, (*outer, line), roles.sums, found.extents, rounded not in ("", item.element), often)
+        for item, line, often in ((row_factor, row, False), (column_factor, column, gathers))
     )
     if laid[0]:
         row_factor = lay_factor(row_factor, laid[0], found.extents, rounded)
@@ -212,18 +214,24 @@ def part_bounds(
 
 
 def _laid_loops(
-    access: Access, kept: Sequence[str], sums: Sequence[str], extents: Mapping[str, int], always: bool
+    access: Access,
+    kept: Sequence[str],
+    sums: Sequence[str],
+    extents: Mapping[str, int],
+    always: bool,
+    often: bool,
 ) -> tuple[str, ...]:
     """The loops along which a factor is laid, the sum last; none where it is a matrix along one sum already.
 
-    Unsupported: each element would be laid more than once, as those of windows are.
+    Unsupported: each element would be laid more than once, as those of windows are, and that is not wanted.
     """
     inner = "/".join(sums)
     if not always and len(sums) == 1 and access.stride(inner) == 1 and _is_matrix(access, kept[-1], inner):
         return ()
     loops = access.loops()
     lies = len(sums) > 1 or access.stride(inner) == 1
-    if lies and prod(extents[name] for name in loops) > prod(axis.size for axis in access.axes):
+    grows = prod(extents[name] for name in loops) > prod(axis.size for axis in access.axes)
+    if lies and grows and not often:
         raise Unsupported("a factor is no matrix")
     return (*(name for name in kept if name in loops), inner)
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import prod
+from types import MappingProxyType
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -50,7 +51,7 @@ from lamella.bridge.graph_to_kernels.vector_products import (
     find_vector_product,
 )
 from lamella.bridge.graph_to_kernels.vector_writer import write_vector_product
-from lamella.kernels.fragments import COLUMNS
+from lamella.kernels.fragments import COLUMNS, SUMS
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar
@@ -61,6 +62,13 @@ PIECES = (UNROLLED, 4, 16)
 """Pieces of rows that subgroups may have under way, the usual number first."""
 WIDTHS = (THREAD_COLUMNS, 4, 16)
 """Columns of tiles of threads, the usual number first."""
+
+GATHER_S, LAID_S = 2e-6, 2e-12
+"""What one more launch takes, and each element that it lays, by its instructions and its memory."""
+THREAD_SPEED, CORE_SPEED = 16e12, 300e12
+"""What threads multiply and add in a second, and tensor cores with tiles that are not the largest."""
+CORE_SPEEDS = MappingProxyType({SUMS: 40e12})
+"""The same of types that tensor cores do not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +118,21 @@ class WrittenProduct:
 
 def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     """The kernels of a product, by the first kind that suits; Unsupported says why none does."""
-    kinds: Sequence[_Kind] = (_joined, _owned, _cores, _windows, _codes, _vectors, _mixture, _tiles)
+    kinds: Sequence[_Kind] = (
+        _joined,
+        _owned,
+        _cores,
+        _windows,
+        _gathered,
+        _codes,
+        _vectors,
+        _mixture,
+        _tiles,
+    )
     if group.front:
         kinds = (_joined,)
     elif group.copies:
-        kinds = (_cores, _windows)
+        kinds = (_cores, _windows, _gathered)
     for find in kinds:
         with suppress(Unsupported):
             first, *others = find(group, place)
@@ -147,7 +165,14 @@ def _owned(group: ProductGroup, place: ProductPlace) -> list[Way]:
 
 def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
     plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, place.decodes)
-    ways = [
+    ways = _core_tiles(plan, place)
+    with suppress(Unsupported):
+        ways += _cores_in_parts(plan, place)
+    return ways
+
+
+def _core_tiles(plan: CoreProduct, place: ProductPlace) -> list[Way]:
+    return [
         Way(
             _tiles_of(rows, subgroups),
             partial(
@@ -159,9 +184,27 @@ def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
         )
         for rows, subgroups in order_tiles(plan.spread, plan.many, place.target)[:MOST_TILES]
     ]
-    with suppress(Unsupported):
-        ways += _cores_in_parts(plan, place)
-    return ways
+
+
+def _gathered(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    """Windows of too few channels for a copy of their own: they are laid one behind the other before."""
+    plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, gathers=True)
+    if not plan.laid[1] or _gathered_seconds(plan) > _thread_seconds(plan):
+        raise Unsupported("what it multiplies is cheaper to read where it lies")
+    return _core_tiles(plan, place)
+
+
+def _gathered_seconds(plan: CoreProduct) -> float:
+    """How long it takes to lay windows, and to multiply them."""
+    laid = prod(plan.found.extents[name] for name in plan.laid[1])
+    done = plan.groups * plan.rows * plan.columns * plan.found.extents[plan.sum]
+    return GATHER_S + laid * LAID_S + 2 * done / CORE_SPEEDS.get(plan.column_factor.element, CORE_SPEED)
+
+
+def _thread_seconds(plan: CoreProduct) -> float:
+    """How long threads take that multiply and add one by one."""
+    rows, columns = plan.spread
+    return 2 * plan.many * rows * columns * plan.found.extents[plan.sum] / THREAD_SPEED
 
 
 def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
