@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import prod
-from types import MappingProxyType
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -51,7 +50,7 @@ from lamella.bridge.graph_to_kernels.vector_products import (
     find_vector_product,
 )
 from lamella.bridge.graph_to_kernels.vector_writer import write_vector_product
-from lamella.kernels.fragments import COLUMNS, SUMS
+from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Scalar
@@ -67,8 +66,6 @@ GATHER_S, LAID_S = 2e-6, 2e-12
 """What one more launch takes, and each element that it lays, by its instructions and its memory."""
 THREAD_SPEED, CORE_SPEED = 16e12, 300e12
 """What threads multiply and add in a second, and tensor cores with tiles that are not the largest."""
-CORE_SPEEDS = MappingProxyType({SUMS: 40e12})
-"""The same of types that tensor cores do not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +195,7 @@ def _gathered_seconds(plan: CoreProduct) -> float:
     """How long it takes to lay windows, and to multiply them."""
     laid = prod(plan.found.extents[name] for name in plan.laid[1])
     done = plan.groups * plan.rows * plan.columns * plan.found.extents[plan.sum]
-    return GATHER_S + laid * LAID_S + 2 * done / CORE_SPEEDS.get(plan.column_factor.element, CORE_SPEED)
+    return GATHER_S + laid * LAID_S + 2 * done / CORE_SPEED
 
 
 def _thread_seconds(plan: CoreProduct) -> float:
