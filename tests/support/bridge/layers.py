@@ -66,10 +66,10 @@ class RandomNetwork:
         self.weights[tensor.name] = numbers
         return tensor
 
-    def places(self, count: int, *shape: int) -> Tensor:
-        """An input of numbers below a count."""
+    def places(self, count: int, *shape: int, first: int = 0) -> Tensor:
+        """An input of so many numbers from a first one on, in any order."""
         tensor = self.builder.input(f"x{len(self.fed)}", self.random.choice((I64, I32)), shape)
-        numbers = np.random.default_rng(self.random.randrange(1 << 30)).integers(0, count, shape)
+        numbers = np.random.default_rng(self.random.randrange(1 << 30)).integers(first, first + count, shape)
         self.fed[tensor.name] = np.asarray(numbers, numpy_dtype(tensor.element))
         return tensor
 
@@ -713,6 +713,28 @@ def _heads_attention(net: RandomNetwork, x: Tensor) -> Tensor | None:
     return builder.call("math.add", x, found) if chance.random() < 0.8 else found
 
 
+def _pages(net: RandomNetwork, x: Tensor) -> Tensor | None:
+    """Attention to keys and values that lie in pages which sequences share."""
+    batch, count, depth = known(x)
+    builder, size = net.builder, net.random.choice(net.head_sizes)
+    shared, group = net.random.choice((1, 2)), net.random.choice((1, 2, 4))
+    length, several = net.random.choice((4, 16)), net.random.randint(1, 9)
+    if length * several < count:
+        return None
+    shaped = builder.call(
+        "layout.reshape",
+        _product(net, x, shared * group * size),
+        shape=(batch, count, shared * group, size),
+    )
+    query = builder.call("layout.transpose", shaped, perm=(0, 2, 1, 3))
+    keys, values = (net.weight(11, length, shared, size) for _ in range(2))
+    lengths = net.places(length * several - count + 1, batch, first=count)
+    found = builder.call("llm.paged_attention", query, keys, values, net.places(11, batch, several), lengths)
+    together = builder.call("layout.transpose", found, perm=(0, 2, 1, 3))
+    flat = builder.call("layout.reshape", together, shape=(batch, count, shared * group * size))
+    return _product(net, flat, depth)
+
+
 def _experts(net: RandomNetwork, x: Tensor) -> Tensor | None:
     """A mixture of experts, chosen for each token."""
     batch, count, depth = known(x)
@@ -745,7 +767,7 @@ def _experts(net: RandomNetwork, x: Tensor) -> Tensor | None:
 
 
 BLOCKS: tuple[Step, ...] = (
-    _heads_attention, _heads_attention, _gated, _gated, _norm, _residual, _activation, _experts,
+    _heads_attention, _heads_attention, _gated, _gated, _norm, _residual, _activation, _experts, _pages,
 )  # fmt: skip
 
 
