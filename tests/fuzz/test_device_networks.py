@@ -46,14 +46,16 @@ from tests.support.bridge.layers import (
     random_image_network,
     random_large_network,
     random_long_network,
-    random_prompt_network,
     random_row_network,
-    random_token_network,
-    random_way_back,
     random_wide_network,
     reference,
 )
 from tests.support.bridge.operators.calls import agree, build, by_reference
+from tests.support.bridge.transformer_layers import (
+    random_prompt_network,
+    random_token_network,
+    random_way_back,
+)
 
 SHARE = 20
 """Mutations that one network stands for: it is compiled twice and interpreted twice."""
