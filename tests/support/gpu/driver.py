@@ -19,8 +19,8 @@ VERSION = 13990
 """A version of CUDA that no driver has, so that its code is not kept for one that is there."""
 CLUSTER, EARLY = 4, 6
 """Attributes of a launch."""
-MULTIPROCESSORS = 16
-"""The attribute of a device that tests may change before it is opened."""
+MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76
+"""Attributes of a device that tests may change before it is opened: its multiprocessors and its capability."""
 ELEMENTS = {0: 1, 6: 2, 7: 4, 9: 2}
 
 
