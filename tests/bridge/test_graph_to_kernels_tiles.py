@@ -159,6 +159,15 @@ WINDOWS = {
 }
 
 
+def test_a_part_of_a_sum_is_no_end_of_its_tiles() -> None:
+    """Two phases of 19 elements each are one more than the output has: a tile would write behind it."""
+    odd = call("nn.deconv", "f32 1 64 19 18", "f32 64 64 4 2", stride=(2, 1), padding=(2, 0, 1, 1), groups=2)
+    model, fed = build([odd])
+    run = compile_lists(graph_to_kernels(fuse(model)))
+    agree(run(**fed), by_reference(model)(**fed))
+    assert lists_of(run)  # all launches are proved to stay in their memory
+
+
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_that_tiles_must_be_careful_with(name: str) -> None:
     model, fed = build([WINDOWS[name]])

@@ -166,6 +166,7 @@ class EmulatedDriver(FakeDriver):
         if (
             told.local_bytes + code.entry.shared_bytes > max(49152, self._shared.get(kernel, 0))
             or told.x % cluster
+            or not told.x
         ):
             return 1
         launch = Launch(

@@ -197,7 +197,7 @@ class DeviceKernel:
         cluster = cluster if groups % cluster == 0 else 1
         blocks = -(-groups // self._together)
         if self._blocks:
-            blocks = min(groups, self._blocks - self._blocks % cluster)
+            blocks = min(groups, self._blocks - self._blocks % cluster or cluster)
         if blocks > MOST_BLOCKS:
             hint = "several launches, each with a part of the arrays"
             raise InputError(

@@ -155,7 +155,7 @@ class GraphExecutable:
         self._needed = frozenset(names_of([*graph.outputs, *(item.value for item in graph.updates)]))
         storage = Storage(dtype == "f64", limits.max_total_bytes)
         runner = make_runner(model.library, storage, limits)
-        self._context = ExecutionContext(model.library, storage, limits, quantized, runner)
+        self._context = ExecutionContext(storage, limits, quantized, runner)
         self._inputs = GraphInputs(model.graph, storage, seed, partial(_declaration, model))
         self.reset()
 

@@ -276,6 +276,12 @@ class KernelRunner:
         """The nodes in order, with segments for those that launch lists run."""
         return nodes if self._current is None else self._current.cut(nodes, kept)
 
+    @property
+    def library(self) -> Library:
+        """The operators of this call."""
+        current = self._current
+        return current.library if isinstance(current, SpecialisedRunner) else self._formulas.library
+
     def formulas_of(self, operation: Operation) -> tuple[Instance, Sequence[Contraction]]:
         """An operation bound to its definition, with its formulas."""
         return self._formulas.formulas_of(operation)

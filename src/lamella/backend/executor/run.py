@@ -50,6 +50,10 @@ KNOWN_TOO_LONG = LOOP_TOO_LONG.also("the loop takes {steps} steps; the limit is 
 class OperatorRunner(Protocol):
     """Runs single operations: by their formulas, by kernels, or by whatever a backend has."""
 
+    @property
+    def library(self) -> Library:
+        """The operators that it runs, those that were made of several for the extents of a call among them."""
+
     def begin(self, extents: Mapping[str, int], /) -> None:
         """A call starts in which the open extents of the inputs have these numbers."""
 
@@ -80,13 +84,13 @@ class OperatorRunner(Protocol):
 class ExecutionContext:
     """What all runs of one executable share; the caches are by identity of nodes, which the model keeps alive."""
 
-    library: Library
     storage: Storage
     limits: Limits
     quantized: bool
     runner: OperatorRunner
     last_uses: dict[int, tuple[Sequence[object], list[tuple[str, ...]]]] = field(default_factory=dict)
-    bodies: dict[int, DecomposedCall] = field(default_factory=dict)
+    bodies: dict[int, tuple[Operation, DecomposedCall]] = field(default_factory=dict)
+    """What operations are composed of, with these, which not every model keeps alive."""
     quantizers: dict[str, Operation] = field(default_factory=dict)
     calls: dict[object, Callable[[Array], Array]] = field(default_factory=dict)
     """What stands outside and changes tensors, by the numbers of the calls in the graph."""
@@ -270,9 +274,10 @@ class GraphRun:
         """Run an operation by its components, in an environment of its own."""
         key, context = id(operation), self.context
         if key not in context.bodies:
-            body = compose_call(context.library, operation, limits=context.limits)
-            context.bodies[key] = body._replace(nodes=_with_origins(body.nodes, operation.origin))
-        body = context.bodies[key]
+            body = compose_call(context.runner.library, operation, limits=context.limits)
+            whole = body._replace(nodes=_with_origins(body.nodes, operation.origin))
+            context.bodies[key] = operation, whole
+        _, body = context.bodies[key]
         inner = GraphRun(context, Extents(self.extents), self.random)
         # Memory and steps count on: limits hold for the run, however deep its operators are composed.
         inner.bytes, inner.steps = self.bytes, self.steps

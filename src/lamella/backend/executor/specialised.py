@@ -35,6 +35,7 @@ from lamella.kernels.nodes import KernelCall, KernelGraph, KernelOperand, find_t
 from lamella.lang.skriptnd.rules.graphs import NO_KERNEL, TOO_MUCH_MEMORY
 from lamella.ops.fault import Fault
 from lamella.ops.instance import Instance
+from lamella.ops.library import Library
 from lamella.ops.specialise import TermSpecialiser
 
 Launch = Callable[[str, Sequence[object], int], None]
@@ -118,6 +119,11 @@ class SpecialisedRunner:
     def most_bytes(self) -> int:
         """How much memory a run may use."""
         return self._formulas.storage.most_bytes
+
+    @property
+    def library(self) -> Library:
+        """The operators of the graph, those that kernels were made for among them."""
+        return self._program.model.library
 
     def constants_of(self, nodes: Sequence[Node]) -> Sequence[Constant]:
         """The constants that what stands in place of some nodes reads beside those of the graph."""

@@ -148,6 +148,11 @@ class StoredRunner:
         reference = cast(Formulas, load_late("lamella.backend.reference.operators"))
         return reference.FormulaRunner(*self._parts)
 
+    @property
+    def library(self) -> Library:
+        """The operators of the graph."""
+        return self._parts[0]
+
     def begin(self, extents: Mapping[str, int]) -> None:
         """A call starts; there are no open extents."""
 

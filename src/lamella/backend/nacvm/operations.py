@@ -205,7 +205,7 @@ class OperationLowering:
             env[name] = tape.do(itemgetter(number), result)
 
     def _whole(self, operation: Operation) -> Callable[..., Array | tuple[Array, ...]]:
-        machine = ExecutionContext(self.library, self.storage, self.limits, False, self.operators)
+        machine = ExecutionContext(self.storage, self.limits, False, self.operators)
         nodes, draws = (operation,), self.draws
         kept = list(names_of(operation.outputs))
         late = [self.late[name] for name in _names(operation.inputs) if name in self.late]

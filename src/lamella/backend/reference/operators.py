@@ -78,7 +78,7 @@ class FormulaRunner:
     """Runs operations of one model by their formulas; what does not depend on the numbers is done once."""
 
     def __init__(self, library: Library, storage: Storage, limits: Limits) -> None:
-        self._library = library
+        self.library = library
         self.storage = storage
         self._limits = limits
         self._prepared: dict[object, BoundOperation] = {}
@@ -94,7 +94,7 @@ class FormulaRunner:
             return seen[1]
         key = signature(operation)
         if key not in self._prepared:
-            instance = bind_operation(self._library, operation)
+            instance = bind_operation(self.library, operation)
             # How many formulas a pack of open length has, only the run tells: they are written once it does.
             waits = any(isinstance(item, Pack) for item in operation.outputs)
             self._prepared[key] = BoundOperation(instance, () if waits else contractions(instance))

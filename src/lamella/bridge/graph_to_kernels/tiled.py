@@ -310,6 +310,8 @@ def prepare_product(
     places = [place_of(item, digits, extents) for item in sum_.indices]
     extents = _split_extents(extents, digits)
     ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
+    for end in ends:
+        _verify_covers(end, extents)
     if not ends:
         ends = [itself(group.product, sum_, extents, tensors)]
     copies = tuple(_find_copy(item, ends, tensors, real) for item in group.copies)
@@ -509,6 +511,17 @@ def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors:
     others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
     return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
+
+
+def _verify_covers(end: End, extents: Mapping[str, int]) -> None:
+    """Refuse what is made of a part of the sum alone: a tile would write behind its end."""
+    for name, form in end.loops.items():
+        sizes = [extents[symbol] for symbol in form.symbols]
+        if any(map(is_open, (end.extents[name], *sizes))):
+            continue
+        last = form.constant + sum((extents[symbol] - 1) * max(0, factor) for symbol, factor in form.terms)
+        if last >= end.extents[name]:
+            raise Unsupported("what follows it is made of a part of the sum")
 
 
 def _find_copy(formula: Contraction, ends: Sequence[End], tensors: Tensors, real: Scalar) -> End:
