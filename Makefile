@@ -8,7 +8,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs site fuzz
+.PHONY: help setup demo test check format bench docs site fuzz gpu
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ site: .venv/.site ## build the documentation as a site in build/site; a link tha
 
 fuzz: .venv/.dev ## the tests with generated inputs: 100 000 mutated ones, 20 000 random networks, 200 of each property
 	LAMELLA_FUZZ=$${LAMELLA_FUZZ:-100000} $(PYTEST) -m fuzz tests
+
+gpu: .venv/.dev ## the tests that need a GPU, on one that is emulated
+	LAMELLA_GPU=emulated $(PYTEST) -m gpu tests
 
 # One stamp per installation: made once, and again when pyproject.toml changes.
 .venv/.dev: pyproject.toml | .venv/bin/python

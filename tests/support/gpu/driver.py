@@ -113,9 +113,8 @@ class EmulatedDriver(FakeDriver):
     def do_cuEventElapsedTime(self, place: Any, first: int, last: int) -> None:
         place._obj.value = self._moments.get(last, 0.0) - self._moments.get(first, 0.0)
 
-    def do_cuTensorMapEncodeTiled(
-        self, target: int, kind: int, rank: int, address: int, shape: Any, strides: Any, box: Any, *_: object
-    ) -> int:
+    def do_cuTensorMapEncodeTiled(self, target: int, kind: int, rank: int, address: int, *given: Any) -> int:
+        shape, strides, box, *_ = given
         if (
             rank != 2
             or address % 16

@@ -397,25 +397,23 @@ class Unit:
     def change(
         self,
         target: Array | None,
-        addresses: Any,
-        space: str,
-        size: int,
+        place: tuple[Array, Array, Any],
         kind: str,
         way: str,
         values: Any,
-        mask: Any,
     ) -> None:
-        """An atomic change, of one lane after the other."""
-        words, at, lanes = self.find(addresses, space, size, 1, True, mask)
+        """An atomic change of what was found, of one lane after the other."""
+        words, at, lanes = place
+        size = words.dtype.itemsize
         shown = words.view(kind.replace("s", "i", 1)[0] + str(size)) if kind != "bf16" else words
         given = [np.broadcast_to(item, self.alive.shape)[lanes] for item in values]
         if target is None and way == "add" and kind != "bf16":
             np.add.at(shown, at, given[0])
             return
         before = np.empty(len(at), words.dtype)
-        for number, place in enumerate(at):
-            before[number] = words[place]
-            shown[place] = _changed(shown[place], [item[number] for item in given], way, kind)
+        for number, where in enumerate(at):
+            before[number] = words[where]
+            shown[where] = _changed(shown[where], [item[number] for item in given], way, kind)
         if target is not None:
             target[lanes] = before
 

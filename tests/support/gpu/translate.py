@@ -454,8 +454,8 @@ class Translator:
         uses = sum(target in one.operands for one in self.entry.instructions)
         bits = 16 if kind == "bf16" else int(kind[1:])
         shown = "None" if target == "_" or uses == 1 else str(target)
-        where = f"{self.address(rest[0])}, {_space(item)!r}, {bits // 8}"
-        return f"lanes.change({shown}, {where}, '{kind}', '{way}', ({values},), {mask})"
+        found = f"lanes.find({self.address(rest[0])}, {_space(item)!r}, {bits // 8}, 1, True, {mask})"
+        return f"lanes.change({shown}, {found}, '{kind}', '{way}', ({values},))"
 
     # --- what several lanes do --------------------------------------------------------------------------------
 

@@ -287,3 +287,25 @@ def _thin(builder: Builder, access: Access, view: Value, kept: Sequence[tuple[st
     counts = tuple(count for _, count, _, _ in kept)
     steps = tuple(stride * factor for _, _, stride, factor in kept)
     return builder.subview(view, slices, Memref(access.element, counts, steps, access.local))
+
+
+def with_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> Access:
+    """An access whose strided views have behind their last step the places that they take.
+
+    A mode that two loops count one inside the other is two modes, where the outer one would need room behind its end.
+    """
+    if _has_room(access, extents, loops):
+        return access
+    split = split_axes(access, extents)
+    if not _has_room(split, extents, loops):
+        raise Unsupported("a strided view has no room behind its last step")
+    return split
+
+
+def _has_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> bool:
+    for axis in access.axes:
+        factor = max([axis.index.coefficient(name) for name in loops if name] or [0])
+        last = axis.index.bounds({name: (0, extents[name] - 1) for name in axis.index.symbols})[1]
+        if factor > 1 and last + factor > axis.size:
+            return False
+    return True

@@ -26,6 +26,7 @@ from lamella.bridge.graph_to_kernels.accesses import (
     fuse_loops,
     split_axes,
     substitute_loops,
+    with_room,
 )
 from lamella.bridge.graph_to_kernels.affine import Form, find_digits, find_form
 from lamella.bridge.graph_to_kernels.factors import find_factors
@@ -357,11 +358,11 @@ def find_tiles(
     sizes = {**sizes, UNIT: 1}
     lanes, rows, widths = _tile(roles, sizes, target, real, columns)
     counted = roles.row, *roles.columns[-1:], roles.sums[-1]
-    column_factor = _with_room(found.factors[not flipped], sizes, counted)
-    row_factor = _with_room(row_factor, sizes, counted)
+    column_factor = with_room(found.factors[not flipped], sizes, counted)
+    row_factor = with_room(row_factor, sizes, counted)
     targets = {id(item) for end in found.ends for item in end.formula.targets}
     accesses = {
-        key: _with_room(item, sizes, counted) if key in targets else item
+        key: with_room(item, sizes, counted) if key in targets else item
         for key, item in found.accesses.items()
     }
     blocked, block = _blocks(column_factor, roles, sizes, (rows, widths))
@@ -515,13 +516,9 @@ def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors:
 
 def _verify_covers(end: End, extents: Mapping[str, int]) -> None:
     """Refuse what is made of a part of the sum alone: a tile would write behind its end."""
-    for name, form in end.loops.items():
-        sizes = [extents[symbol] for symbol in form.symbols]
-        if any(map(is_open, (end.extents[name], *sizes))):
-            continue
-        last = form.constant + sum((extents[symbol] - 1) * max(0, factor) for symbol, factor in form.terms)
-        if last >= end.extents[name]:
-            raise Unsupported("what follows it is made of a part of the sum")
+    box = {name: (0, extent - 1) for name, extent in extents.items()}
+    if any(form.bounds(box)[1] >= end.extents[name] for name, form in end.loops.items()):
+        raise Unsupported("what follows it is made of a part of the sum")
 
 
 def _find_copy(formula: Contraction, ends: Sequence[End], tensors: Tensors, real: Scalar) -> End:
@@ -662,28 +659,6 @@ def _numbers(item: End) -> Iterator[str]:
 def walk_terms(formula: Contraction) -> Iterator[object]:
     """Every term of a formula once."""
     return reachable(*formula.targets, *formula.values)
-
-
-def _with_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> Access:
-    """An access whose strided views have behind their last step the places that they take.
-
-    A mode that two loops count one inside the other is two modes, where the outer one would need room behind its end.
-    """
-    if _has_room(access, extents, loops):
-        return access
-    split = split_axes(access, extents)
-    if not _has_room(split, extents, loops):
-        raise Unsupported("a strided view has no room behind its last step")
-    return split
-
-
-def _has_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> bool:
-    for axis in access.axes:
-        factor = max([axis.index.coefficient(name) for name in loops if name] or [0])
-        last = axis.index.bounds({name: (0, extents[name] - 1) for name in axis.index.symbols})[1]
-        if factor > 1 and last + factor > axis.size:
-            return False
-    return True
 
 
 # --- roles -----------------------------------------------------------------------------------------------------
