@@ -54,10 +54,11 @@ class RandomNetwork:
 
     def weight(self, *shape: int, fan: int = 1, least: float | None = None) -> Tensor:
         """A new weight; what sums `fan` products with it stays near 1. Now and then it is an input."""
+        is_input = self.random.random() < 0.15
         numbers = self.draw(shape, 1.5 / sqrt(fan))
         if least is not None:
             numbers = np.abs(numbers) + np.float32(least)
-        if self.random.random() < 0.15:
+        if is_input:
             tensor = self.builder.input(f"x{len(self.fed)}", F32, shape)
             self.fed[tensor.name] = numbers
             return tensor
