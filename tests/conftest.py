@@ -90,7 +90,8 @@ def lamella(shell: dict[str, str]) -> Lamella:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in tests/fuzz and every property of generated cases, and skip what this machine cannot run."""
-    missing = {name: why for name, why in (("gpu", _no_gpu()), ("chromium", _no_chromium())) if why}
+    reasons = (("gpu", _no_gpu()), ("real_gpu", _no_real_gpu()), ("chromium", _no_chromium()))
+    missing = {name: why for name, why in reasons if why}
     for item in items:
         if item.nodeid.startswith(FUZZ) or getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.fuzz)
@@ -115,6 +116,10 @@ def _no_gpu() -> str:
     if IS_EMULATED or Path("/dev/nvidiactl").exists():
         return ""
     return "there is no NVIDIA GPU on this machine"
+
+
+def _no_real_gpu() -> str:
+    return "a GPU that is emulated has no clock, and no library but ours" if IS_EMULATED else ""
 
 
 def _no_chromium() -> str:

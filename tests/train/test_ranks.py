@@ -616,7 +616,9 @@ def test_arrays_go_between_gpus_where_there_is_one_for_each_rank(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ("7" if name == "nccl" else before)
 
 
-@pytest.mark.parametrize("name", ["gloo", pytest.param("nccl", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    "name", ["gloo", pytest.param("nccl", marks=[pytest.mark.gpu, pytest.mark.real_gpu])]
+)
 def test_a_link_carries_the_arrays_of_one_rank(name: str, tmp_path: Path) -> None:
     """On one GPU NCCL has one rank: every collective goes through it all the same."""
     link = Link("nccl", "cuda") if name == "nccl" else Link()

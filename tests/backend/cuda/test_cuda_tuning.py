@@ -22,7 +22,7 @@ from lamella.pipeline.kernels import execution, tuning
 from lamella.pipeline.options import Options
 from tests.support.cli.skriptnd_models import call
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.real_gpu]
 
 LAYERS = """
 import nn, linalg;
