@@ -195,6 +195,27 @@ def test_integers(name: str, pairs: Sequence[tuple[int, int]]) -> None:
     assert found == want
 
 
+@pytest.mark.parametrize(("name", "sign"), [("add", 1), ("sub", -1)])
+@given(st.lists(st.tuples(WORD, WORD), min_size=32, max_size=32))
+def test_sums_of_two_words(name: str, sign: int, pairs: Sequence[tuple[int, int]]) -> None:
+    """Of a · 2³² + b and b · 2³² + a, whose lower words leave a carry for the upper ones."""
+    one, other = np.array(pairs, np.uint32).T
+    arrays = Arrays(np.ascontiguousarray(one), np.ascontiguousarray(other))
+    arrays.launch(
+        f"""
+    ld.global.b32 %r2, [%rd6];
+    ld.global.b32 %r3, [%rd7];
+    {name}.cc.s32 %r4, %r3, %r2;
+    {name}c.s32 %r5, %r2, %r3;
+    st.global.b32 [%rd6], %r4;
+    st.global.b32 [%rd7], %r5;""",
+        threads=32,
+    )
+    lower, upper = (arrays.read(number, "u4", 32).tolist() for number in range(2))
+    want = [((a << 32 | b) + sign * (b << 32 | a)) % 2**64 for a, b in pairs]
+    assert [high << 32 | low for high, low in zip(upper, lower, strict=True)] == want
+
+
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_the_upper_half_of_a_long_product(a: int, b: int) -> None:
     signed = mathematics.mul_high(np.array([a]), np.array([b]))

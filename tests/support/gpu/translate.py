@@ -233,34 +233,20 @@ class Translator:
         return f"{one} {SIGNS[head]} {other}"
 
     def _write_add(self, item: Instruction, mask: str) -> str | list[str]:
-        if "cc" not in item.name.split("."):
-            return self.put(
-                item.operands[0], _kind(item.name), self._value(item, "add", _kind(item.name)), mask
-            )
-        return self._carried(item, mask, "+", "")
-
-    def _write_addc(self, item: Instruction, mask: str) -> list[str]:
-        return self._carried(item, mask, "+", "carry")
-
-    def _write_sub(self, item: Instruction, mask: str) -> str | list[str]:
-        if "cc" not in item.name.split("."):
-            return self.put(
-                item.operands[0], _kind(item.name), self._value(item, "sub", _kind(item.name)), mask
-            )
-        return self._carried(item, mask, "-", "")
-
-    def _write_subc(self, item: Instruction, mask: str) -> list[str]:
-        return self._carried(item, mask, "-", "carry")
-
-    def _carried(self, item: Instruction, mask: str, sign: str, carry: str) -> list[str]:
-        kind = f"u{_kind(item.name)[1:]}"
+        parts = item.name.split(".")
+        if item.head in SIGNS and "cc" not in parts:
+            kind = _kind(item.name)
+            return self.put(item.operands[0], kind, self._value(item, item.head, kind), mask)
+        kind, sign = f"u{_kind(item.name)[1:]}", SIGNS[item.head[:3]]
         one, other = (self.read(operand, kind) for operand in item.operands[1:3])
-        more = f"{carry}.astype(np.uint{kind[1:]})" if carry else f"np.uint{kind[1:]}(0)"
+        more = f"carry.astype(np.uint{kind[1:]})" if item.head not in SIGNS else f"np.uint{kind[1:]}(0)"
         lines = [f"x, y, z = {one}, {other}, {more}", f"v = x {sign} y", f"w = v {sign} z"]
-        if "cc" in item.name.split("."):
+        if "cc" in parts:
             order = "<" if sign == "+" else ">"
             lines += [f"put(carry, (v {order} x) | (w {order} v), where={mask})"]
         return [*lines, self.put(item.operands[0], kind, "w", mask)]
+
+    _write_addc = _write_sub = _write_subc = _write_add
 
     def _write_mov(self, item: Instruction, mask: str) -> str | list[str]:
         kind = _kind(item.name)
