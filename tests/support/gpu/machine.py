@@ -17,7 +17,7 @@ from lamella.base.arrays import Array
 from tests.support.gpu import mathematics, matrices
 from tests.support.gpu.code import EXIT, Code, Launch
 from tests.support.gpu.counts import Counts
-from tests.support.gpu.memory import LOCAL, NO_NUMBER, WINDOW, DeviceFault, Turn
+from tests.support.gpu.memory import LOCAL, NO_NUMBER, SHARED, WINDOW, DeviceFault, Turn
 
 MOST_LANES = 4096
 RANK = 24
@@ -332,7 +332,13 @@ class Unit:
         given = np.broadcast_to(addresses, self.alive.shape)[lanes]
         try:
             if space == "generic":
-                space = "local" if given.size and int(given[0]) >= LOCAL else "global"
+                kinds = np.unique(given >> np.uint64(56)).tolist() or [0]
+                if len(kinds) > 1:
+                    raise DeviceFault(
+                        "lanes of one access go to memory of several kinds, which nobody emulates"
+                    )
+                space = {LOCAL >> 56: "local", SHARED >> 56: "shared"}.get(kinds[0], "global")
+                given = given & np.uint64(SHARED - 1) if space == "shared" else given
             if space == "global":
                 found = self.memory.places(given, size, parts)
                 self._judge(found * size, size * parts, writes, lanes)

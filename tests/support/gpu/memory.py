@@ -15,8 +15,8 @@ GRANULE = 256
 """What an allocation begins at, and the room that is left behind each."""
 ROOM = 6 << 30
 NO_NUMBER = 0xFF
-LOCAL = 1 << 56
-"""Where memory of threads lies among addresses that say nothing of their kind."""
+LOCAL, SHARED = 1 << 56, 2 << 56
+"""Where memory of threads, and of blocks, lies among addresses that say nothing of their kind."""
 WINDOW = 1024
 """Where local memory of a block begins: no access is at 0 by accident."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.gpu import mathematics
-from tests.support.gpu.memory import LOCAL, WINDOW
+from tests.support.gpu.memory import LOCAL, SHARED, WINDOW
 from tests.support.gpu.ptx import Address, Entry, Instruction, Operand
 
 BITS = {"h": 16, "w": 32, "d": 64}
@@ -275,9 +275,9 @@ class Translator:
         return f"lanes.{'wait_before' if item.name.endswith('wait') else 'let_next'}({mask})"
 
     def _write_cvta(self, item: Instruction, mask: str) -> str:
-        if "shared" in item.name:
-            raise Untranslated(item.name)
         source = self.read(item.operands[1], "u64")
+        if "shared" in item.name:
+            source += f" {'-' if '.to.' in item.name else '+'} {self._constant(SHARED, 'u64')}"
         return self.put(item.operands[0], "u64", source, mask)
 
     def _write_mapa(self, item: Instruction, mask: str) -> str:
