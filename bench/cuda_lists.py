@@ -1,9 +1,10 @@
 """What an NVIDIA GPU would launch for a network or a step of training, told without one: where a cliff is.
 
 `python -m bench.cuda_lists resnet50 unet:4 --top 12` prints the launches that would take longest and those of each
-network in all; `--kernel NAME` prints the text of one, `--training bf16 --layers 2` takes a step of a Qwen3-shaped
-model. A launch is held to take what a launch costs and as long as its bytes need, which few warps cannot ask for as
-fast as many: products of large matrices take longer than that, gathers less, all else about as long.
+network in all; `--kernel NAME` prints the text of one. `--training bf16 --layers 2` takes a step of a Qwen3-shaped
+model, `--token 28` a token of one with 28 layers. A launch is held to take what a launch costs and as long as its
+bytes need, which few warps cannot ask for as fast as many: products of large matrices take longer than that, gathers
+less, all else about as long.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import lamella
-from bench.cuda_training import draw, shape_of, trainer
+from bench.cuda_training import MODEL, draw, shape_of, trainer
 from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cuda import machine
 from lamella.kernels.fuse_launches import fuse_launches
@@ -29,11 +30,15 @@ from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Function, Program
+from lamella.pipeline.module.generate import Generator
+from lamella.pipeline.options import Options
 from tests.support.backend.fake_driver import fake_device
 
 LAUNCH_S, BANDWIDTH, OF_A_WARP = 2e-6, 3.5e12, 2e9
 """What a launch costs, the bytes that the device moves in a second, and those that a warp asks for."""
 WARP = 32
+FEW = 4
+"""A list of fewer kernels prepares another one, or takes back what it did."""
 WORDS = 16384
 """Of the vocabulary: with fewer the step is read sooner, and its layers are the same."""
 
@@ -47,7 +52,7 @@ class _Found(BaseException):
 
 
 def find_launches(run: Callable[[], object]) -> tuple[LaunchList, dict[str, Function]]:
-    """The launches of the first list that runs often, and the kernels by name."""
+    """The launches of the first list that runs often and is more than a preparation, and the kernels by name."""
     try:
         with _stopped():
             run()
@@ -61,7 +66,7 @@ def _stopped() -> Iterator[None]:
     usual = machine.CudaMachine.compile
 
     def compile_(self: Any, whole: LaunchList, once: bool = False) -> Any:
-        if once:
+        if once or len({item.kernel for item in whole.launches}) < FEW:
             return usual(self, whole, once)
         fewer, made = fuse_launches(whole, self.functions)
         raise _Found(fewer, {**self.functions, **{item.name: item for item in made}})
@@ -82,6 +87,13 @@ def run_step(recipe: str, layers: int, sequence: int) -> None:
     """A step of training."""
     config = {**shape_of(layers), "vocab_size": WORDS}
     trainer(config, recipe, "cuda").step(draw(config, 2, sequence), 1e-5)
+
+
+def run_token(layers: int, precision: Any) -> None:
+    """A token behind a cache with room for 259."""
+    config = {**shape_of(layers), "vocab_size": WORDS}
+    options = Options(config=config, model="Qwen3", seed=0, precision=precision, backend="cuda")
+    Generator(MODEL, 259, options, "cuda").rate_next([5])
 
 
 def tell(name: str, whole: LaunchList, functions: dict[str, Function], count: int) -> None:
@@ -126,6 +138,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", metavar="NAME[:BATCH]")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--training", metavar="RECIPE")
+    parser.add_argument("--token", type=int, metavar="LAYERS")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--sequence", type=int, default=2048)
     parser.add_argument("--top", type=int, default=10)
@@ -138,6 +151,8 @@ def main() -> None:
     if chosen.training:
         name = f"a step in {chosen.training}"
         runs[name] = partial(run_step, chosen.training, chosen.layers, chosen.sequence)
+    if chosen.token:
+        runs[f"a token in {chosen.precision}"] = partial(run_token, chosen.token, chosen.precision)
     for name, run in runs.items():
         whole, functions = find_launches(run)
         if chosen.kernel is None:

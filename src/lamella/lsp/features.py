@@ -16,7 +16,7 @@ from lamella.base.source import Span
 from lamella.base.suggest import nearest
 from lamella.lsp.index import SIGILS, Definition, External, Use
 from lamella.lsp.language import Word
-from lamella.lsp.workspace import EditorWorkspace, Target, TextDocument
+from lamella.lsp.workspace import EditorWorkspace, FoundDefinition, TextDocument
 
 # --- hover ----------------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ def _comment(definition: Definition) -> Iterator[str]:
             yield text
 
 
-def _facts(target: Target) -> tuple[str, ...]:
+def _facts(target: FoundDefinition) -> tuple[str, ...]:
     """What is known about a definition by its name."""
     definition = target.definition
     owner = definition.parent.name if definition.parent is not None else ""
@@ -127,7 +127,7 @@ class CannotRename(Exception):
     """Why a name is not changed, as a sentence."""
 
 
-def renamed(workspace: EditorWorkspace, document: TextDocument, offset: int) -> Target:
+def renamed(workspace: EditorWorkspace, document: TextDocument, offset: int) -> FoundDefinition:
     """What is renamed at a place; CannotRename where it is not the user's to rename."""
     use = document.index.use_at(offset)
     target = None if use is None else workspace.target(document, use)
@@ -141,7 +141,7 @@ def renamed(workspace: EditorWorkspace, document: TextDocument, offset: int) -> 
     return target
 
 
-def rename(workspace: EditorWorkspace, target: Target, name: str) -> list[tuple[TextDocument, Span]]:
+def rename(workspace: EditorWorkspace, target: FoundDefinition, name: str) -> list[tuple[TextDocument, Span]]:
     """The places that hold a name; CannotRename where another name would mean something else."""
     if not re.fullmatch(r"[A-Za-z_][0-9A-Za-z_]*", name) or name in target.document.language.KEYWORDS:
         raise CannotRename(f"'{name}' is no name in this language")

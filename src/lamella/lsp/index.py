@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from lamella.base.cursor import Lexer, Tokens
 from lamella.base.diagnostic import Diagnostic
@@ -155,7 +155,7 @@ class Names:
                 visit(self, item)
                 continue
             if kind is tuple:
-                stack += item[::-1]  # type: ignore[index]  # which a tuple has
+                stack += reversed(cast("tuple[object, ...]", item))
                 continue
             names = _FIELDS.get(kind)
             if names is None:

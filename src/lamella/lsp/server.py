@@ -34,7 +34,7 @@ from lamella.lsp.features import (
 )
 from lamella.lsp.index import HIDDEN, Definition
 from lamella.lsp.language import Word
-from lamella.lsp.workspace import Checked, EditorWorkspace, Target, TextDocument, check_text
+from lamella.lsp.workspace import Checked, EditorWorkspace, FoundDefinition, TextDocument, check_text
 
 NAME = "lamella"
 DELAY = 0.2
@@ -245,7 +245,7 @@ class Session:
         target = self._target(params)
         return None if target is None else self._location(target.document, target.definition.span)
 
-    def _target(self, params: Foreign) -> Target | None:
+    def _target(self, params: Foreign) -> FoundDefinition | None:
         at = self._at(params)
         use = None if at is None else at[0].index.use_at(at[1])
         return None if at is None or use is None else self.workspace.target(at[0], use)

@@ -69,7 +69,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FoundDefinition:
     """A definition and the text that holds it."""
 
     document: TextDocument
@@ -141,14 +141,14 @@ class EditorWorkspace:
 
     # --- what names mean ------------------------------------------------------------------------------------
 
-    def target(self, document: TextDocument, use: Use) -> Target | None:
+    def target(self, document: TextDocument, use: Use) -> FoundDefinition | None:
         """What a name means, in whichever file it is defined; a file is meant by its first character."""
         if isinstance(use.meaning, Definition):
-            return Target(document, use.meaning)
+            return FoundDefinition(document, use.meaning)
         external = use.meaning
         own = self._own_member(document, external)
         if own is not None:
-            return Target(document, own)
+            return FoundDefinition(document, own)
         with self.unsaved():
             try:
                 place = document.language.locate(external, document.index, document.path)
@@ -160,7 +160,7 @@ class EditorWorkspace:
         found = other.index.top(place.name) if place.name else _whole(other)
         if found is not None and place.member:
             found = next((item for item in found.children if item.name == place.member), None)
-        return None if found is None else Target(other, found)
+        return None if found is None else FoundDefinition(other, found)
 
     def _own_member(self, document: TextDocument, external: External) -> Definition | None:
         """The member of something that the text itself defines, such as an attribute of an operator."""
@@ -169,7 +169,7 @@ class EditorWorkspace:
             next((item for item in owner.children if item.name == external.member), None) if owner else None
         )
 
-    def references(self, target: Target) -> Iterator[tuple[TextDocument, Use]]:
+    def references(self, target: FoundDefinition) -> Iterator[tuple[TextDocument, Use]]:
         """Every place that means a definition, itself included; other files are searched where they could."""
         wanted = target.definition
         for use in target.document.index.uses:
@@ -186,7 +186,7 @@ class EditorWorkspace:
             return False
         return self._own_member(document, meaning) is wanted
 
-    def _references_in(self, path: Path, target: Target) -> Iterator[tuple[TextDocument, Use]]:
+    def _references_in(self, path: Path, target: FoundDefinition) -> Iterator[tuple[TextDocument, Use]]:
         document = self.document(path)
         for use in document.index.uses if document is not None else ():
             external = use.meaning
@@ -231,7 +231,7 @@ def _path_of(finding: Diagnostic, main: Path) -> Path:
     return place if place.is_file() else main
 
 
-def _place_of(target: Target) -> tuple[Path, int]:
+def _place_of(target: FoundDefinition) -> tuple[Path, int]:
     """What makes a definition the same in two indices of one file."""
     return target.document.path, target.definition.span.start
 

@@ -97,7 +97,7 @@ def decode(
 ) -> Iterator[int]:
     """The tokens that follow, each as it is chosen; one that ends a text is the last, and is not given."""
     chance = np.random.default_rng(sampling.seed)
-    text, new = Text([*before, *prompt], sampling), list(prompt)
+    text, new = Continuation([*before, *prompt], sampling), list(prompt)
     for _ in range(sampling.max_tokens):
         token = choose_token(text.apply_rules(rate(new)), sampling, chance)
         if token in sampling.stops:
@@ -138,7 +138,7 @@ def _shares(scores: Array) -> Array:
     return found
 
 
-class Text:
+class Continuation:
     """Tokens so far, the first of which were given, and what rules make of the scores behind them."""
 
     def __init__(self, given: Sequence[int], sampling: Sampling, chosen: Sequence[int] = ()) -> None:
@@ -237,7 +237,7 @@ class _BeamSearch(Generic[Kept]):
                 self._model.resume(beam.kept)
             scores = self._model.rate_next(beam.tokens[-1:] or self._prompt)
             kept.append(self._model.keep())
-            text = Text([*self._before, *self._prompt], self._sampling, beam.tokens)
+            text = Continuation([*self._before, *self._prompt], self._sampling, beam.tokens)
             rated.append(text.apply_rules(_log_softmax(scores)) + np.float32(beam.score))
         joined = np.concatenate(rated)
         most = max(2, 1 + len(self._sampling.stops)) * self._count

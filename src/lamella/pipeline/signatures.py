@@ -29,7 +29,7 @@ def documented(options: type) -> Callable[[Function], Function]:
         lines = (f"    {item.name}: {_sentence(item.name)}" for item in more)
         text = inspect.cleandoc(function.__doc__ or "") + "\n\nOptions:\n" + "\n".join(lines)
         function.__doc__ = textwrap.dedent(text)
-        function.__signature__ = signature.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+        vars(function)["__signature__"] = signature.replace(parameters=[*named, *more])
         return function
 
     return decorate

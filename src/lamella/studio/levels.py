@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from lamella.base.errors import InputError
 from lamella.base.levels import Level, LevelItem
@@ -26,6 +26,9 @@ from lamella.pipeline.options import Options
 from lamella.pipeline.tensor.program import KernelFile
 from lamella.studio.code_levels import instruction_things, kernel_level, kernel_things
 from lamella.studio.graph_level import Things, attributes_of, operands_of, operator_of, results_of, type_of
+
+if TYPE_CHECKING:
+    from lamella.pipeline.api_options import LowerOptions
 
 ALIASES = MappingProxyType(
     {"graph": "sknd", "skriptnd": "sknd", "kernels": "tensor", "plan": "nem", "machine": "asm"}
@@ -53,7 +56,7 @@ def _lowered(model: Model, to: str, options: Mapping[str, object], kind: type[Fo
     """A model lowered, or as it is where it stands there already."""
     found: object = model if isinstance(model, kind) and not options else None
     if found is None:
-        found = lower(model, to=to, **options)  # type: ignore[arg-type]  # which checks them itself
+        found = lower(model, to=to, **cast("LowerOptions", options))
     if not isinstance(found, kind):
         raise InputError(f"a model of {model.language} has no level '{to}'")
     return found
@@ -122,9 +125,9 @@ def _kernels(model: Model, name: str, options: Mapping[str, object]) -> Level:
         made = kernel_things(found, things)
     rows = []
     for row in kernel_level(found.program, made, Options(), name in CODE):
-        code = row.get(name)
-        lines = code["lines"] if isinstance(code, dict) else row["lines"] if name not in CODE else []
-        rows.append((str(row["name"]), "\n".join(map(str, lines)), "", list(row["things"])))  # type: ignore[arg-type,call-overload]
+        listed = row if name not in CODE else row.get(name, {"lines": []})
+        lines, numbers = cast("dict[str, list[str]]", listed)["lines"], cast("list[int]", row["things"])
+        rows.append((str(row["name"]), "\n".join(lines), "", numbers))
     return Level(name, _title(getattr(found, "model", found)), _items(things, rows), found)
 
 

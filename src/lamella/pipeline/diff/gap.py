@@ -94,7 +94,7 @@ def is_close(one: Array, other: Array, tolerance: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Rearrangement:
     """How an array becomes another one: axes permuted, then reshaped, or the other way round."""
 
     axes: tuple[int, ...] = ()
@@ -114,18 +114,18 @@ class Layout:
         return array.reshape(turned).transpose(np.argsort(self.axes))
 
 
-def layouts(one: tuple[int, ...], other: tuple[int, ...]) -> Iterator[Layout]:
+def rearrangements(one: tuple[int, ...], other: tuple[int, ...]) -> Iterator[Rearrangement]:
     """The ways in which an array of a shape may become one of another shape: the plainest first."""
-    yield Layout()
+    yield Rearrangement()
     seen = {tuple(range(len(one)))}
     for axes in _orders(one):
         if axes not in seen:
             seen.add(axes)
-            yield Layout(axes)
+            yield Rearrangement(axes)
     if sorted(one) != sorted(other):
         for axes in _orders(other):
             if axes != tuple(range(len(other))):
-                yield Layout(axes, is_after=True)
+                yield Rearrangement(axes, is_after=True)
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -137,15 +137,15 @@ def _orders(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             yield (*order, *rest)
 
 
-def find_layout(one: Array, other: Array, tolerance: float) -> Layout | None:
+def find_rearrangement(one: Array, other: Array, tolerance: float) -> Rearrangement | None:
     """How the first array becomes the second, within a tolerance; None where it does not."""
     if one.size != other.size:
         return None
     if one.shape == other.shape and measure("", one, other).relative <= tolerance:
-        return Layout()
+        return Rearrangement()
     first, second = numbers_of(one), numbers_of(other)
     probe = _probe(second)
-    for way in layouts(one.shape, other.shape):
+    for way in rearrangements(one.shape, other.shape):
         turned = way.apply(first, other.shape)
         # Most orders are seen to be wrong by few numbers.
         if is_close(turned.reshape(-1)[probe], second.reshape(-1)[probe], 10 * tolerance) and is_close(

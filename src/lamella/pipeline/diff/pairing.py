@@ -18,7 +18,7 @@ import numpy as np
 
 from lamella.base.arrays import Array
 from lamella.pipeline.diff.flow import Dataflow, origin_words, word_of
-from lamella.pipeline.diff.gap import Gap, Layout, find_layout, is_close, measure
+from lamella.pipeline.diff.gap import Gap, Rearrangement, find_rearrangement, is_close, measure
 from lamella.pipeline.diff.values import Ends
 
 LOOSE = 1e-3
@@ -39,7 +39,7 @@ class Pair:
     right: str
     evidence: str
     gap: Gap
-    layout: Layout = field(default_factory=Layout)
+    layout: Rearrangement = field(default_factory=Rearrangement)
 
     def agrees(self, tolerance: float) -> bool:
         """Whether the numbers are the same within a tolerance."""
@@ -170,7 +170,11 @@ class Pairing:
             if value is None or is_plain(value):
                 continue
             found = [item for item in index.near(value) if item not in self.back]
-            found = [item for item in found if find_layout(value, self.right.values[item], LOOSE) is not None]
+            found = [
+                item
+                for item in found
+                if find_rearrangement(value, self.right.values[item], LOOSE) is not None
+            ]
             if found:
                 self._pair(name, max(found, key=lambda item: self._likeness(name, item)), evidence)
 
@@ -230,7 +234,7 @@ class Pairing:
         return mine == theirs
 
     def _holds_the_same(self, one: str, other: str) -> bool:
-        return find_layout(self.left.values[one], self.right.values[other], LOOSE) is not None
+        return find_rearrangement(self.left.values[one], self.right.values[other], LOOSE) is not None
 
     def _pair_backward(self, results: Mapping[str, str]) -> None:
         """What results that are to be the same are made from, operand by operand, while the operators are the same."""
@@ -322,7 +326,7 @@ class Pairing:
             gap = measure(one, first, second)
             if gap.relative <= LOOSE or evidence == "name":
                 return Pair(one, other, evidence, gap)
-        way = find_layout(second, first, LOOSE)
+        way = find_rearrangement(second, first, LOOSE)
         if way is None:
             return Pair(one, other, evidence, measure(one, first, second))
         return Pair(one, other, evidence, measure(one, first, way.apply(second, first.shape)), way)

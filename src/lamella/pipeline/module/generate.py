@@ -59,20 +59,38 @@ LONGEST = ("max_seq", "max_position_embeddings")
 """Parameters that say how many positions a model has."""
 
 
+class Encoding(Protocol):
+    """The tokens of a text, as the package `tokenizers` gives them."""
+
+    ids: list[int]
+    type_ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    special_tokens_mask: list[int]
+    sequence_ids: list[int | None]
+    word_ids: list[int | None]
+
+
 class Tokenizer(Protocol):
     """What is used of the package `tokenizers`."""
 
-    def encode(self, text: str) -> Encoding:
-        """The tokens of a text."""
+    def encode(self, text: str, pair: str | None = None) -> Encoding:
+        """The tokens of a text, or of two."""
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
         """The text of tokens."""
 
+    def token_to_id(self, token: str) -> int | None:
+        """The number of a token."""
 
-class Encoding(Protocol):
-    """The tokens of a text."""
+    def no_padding(self) -> None:
+        """Add nothing to short texts."""
 
-    ids: list[int]
+    def no_truncation(self) -> None:
+        """Take nothing from long ones."""
+
+    def enable_truncation(self, max_length: int) -> None:
+        """Take what is too long from texts."""
 
 
 class _TokenizerFault:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 import numpy as np
 
 from lamella.base.arrays import Array
+from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
 from lamella.base.jsontext import parse_json
 from lamella.base.paths import is_there, read_text_in, shown
@@ -23,7 +24,7 @@ from lamella.pipeline.backends import make_executable
 from lamella.pipeline.generate import sampling_of
 from lamella.pipeline.languages import Executable
 from lamella.pipeline.module.execution import load
-from lamella.pipeline.module.generate import open_generator, open_tokenizer, with_room
+from lamella.pipeline.module.generate import Encoding, Tokenizer, open_generator, open_tokenizer, with_room
 from lamella.pipeline.options import Options
 from lamella.pipeline.tasks import SENTENCES, TaskResult
 
@@ -39,46 +40,12 @@ MASKS = ("[MASK]", "<mask>")
 TYPES = "tokenizer_config.json"
 
 
-class Encoding(Protocol):
-    """The tokens of a text, as the package `tokenizers` gives them."""
-
-    ids: list[int]
-    type_ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-    special_tokens_mask: list[int]
-    sequence_ids: list[int | None]
-    word_ids: list[int | None]
-
-
-class Tokenizer(Protocol):
-    """What tasks use of the package `tokenizers`."""
-
-    def encode(self, text: str, pair: str | None = None) -> Encoding:
-        """The tokens of a text, or of two."""
-
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
-        """The text of tokens."""
-
-    def token_to_id(self, token: str) -> int | None:
-        """The number of a token."""
-
-    def no_padding(self) -> None:
-        """Add nothing to short texts."""
-
-    def no_truncation(self) -> None:
-        """Take nothing from long ones."""
-
-    def enable_truncation(self, max_length: int) -> None:
-        """Take what is too long from texts."""
-
-
 class TextModel:
     """A folder that is ready to be given tokens: its model, its tokenizer and its config."""
 
     def __init__(self, path: Path, config: Mapping[str, object], options: Options) -> None:
         self.path, self.config, self.options = path, config, options
-        self.tokenizer = cast("Tokenizer", open_tokenizer(path, options.limits))
+        self.tokenizer = open_tokenizer(path, options.limits)
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         said = read_object(path, TYPES, options.limits) if is_there(path / TYPES) else {}
@@ -106,7 +73,7 @@ class TextModel:
         return {key: item[0] for key, item in executable(**inputs).items()}
 
     @property
-    def findings(self) -> tuple[Any, ...]:
+    def findings(self) -> tuple[Diagnostic, ...]:
         """What there is to say about the weights."""
         return next((model.findings for model, _ in self._compiled.values()), ())
 
@@ -233,7 +200,7 @@ def _fill(path: Path, config: Mapping[str, object], options: Options) -> TaskRes
 
 def _words(
     tokenizer: Tokenizer, ids: list[int], place: int, scores: Array, count: int
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     return [
         {
             "score": float(scores[token]),

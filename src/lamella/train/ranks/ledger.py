@@ -54,13 +54,13 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Await:
     """That a rank needs what an exchange brings."""
 
     number: int
 
 
-StepItem = Work | Transfer | Wait
+StepItem = Work | Transfer | Await
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class _Items:
             work = Work()
             number = dict(node.attributes).get("number")
             if isinstance(number, int):
-                yield Wait(number - 1) if node.operator == WAIT else self._transfer(number, phase)
+                yield Await(number - 1) if node.operator == WAIT else self._transfer(number, phase)
         if work != Work():
             yield work
 

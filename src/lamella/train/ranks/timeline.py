@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 from lamella.base.errors import InputError
 from lamella.pipeline.bench.work import Work
-from lamella.train.ranks.ledger import StageLedger, StepItem, StepLedger, Transfer, Wait
+from lamella.train.ranks.ledger import Await, StageLedger, StepItem, StepLedger, Transfer
 from lamella.train.ranks.pipeline import one_forward_one_backward
 
 COMPUTE, EXCHANGE = "compute", "exchange"
@@ -126,7 +126,7 @@ class _Rank:
         for item in items:
             if isinstance(item, Work):
                 self.compute(self.link.work(item), name)
-            elif isinstance(item, Wait):
+            elif isinstance(item, Await):
                 self.now = max(self.now, self.pending.pop(item.number, 0.0))
             elif item.is_later:
                 self.pending[item.number] = self.exchange(item)

@@ -13,7 +13,7 @@ from lamella.backend.reference import compile_model
 from lamella.base.arrays import Array
 from lamella.graph.nodes import Node, Operation
 from lamella.pipeline.diff.flow import CANNOT_RUN, Subgraph, listed
-from lamella.pipeline.diff.gap import find_layout, measure
+from lamella.pipeline.diff.gap import find_rearrangement, measure
 
 EXPLAINS = 0.005
 """A change explains a difference that it makes smaller than this part of what it was."""
@@ -105,7 +105,7 @@ class Case:
             return float("inf")
         if got.shape == wanted.shape:
             return measure("", wanted, got).relative
-        way = find_layout(got, wanted, 1e-3)
+        way = find_rearrangement(got, wanted, 1e-3)
         return float("inf") if way is None else measure("", wanted, way.apply(got, wanted.shape)).relative
 
     @property
