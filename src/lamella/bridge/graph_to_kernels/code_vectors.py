@@ -144,8 +144,8 @@ def find_code_product(
     weave = _find_weave(read, roles, found.extents, tensors[key].element == I4)
     along = tuple(item for item in found.scales if item.access.loops() & set(roles.sums))
     rows = count_rows(group, roles, found.extents, target)
-    laid = {**found.extents, roles.row: found.extents[roles.row] * group.parts}
-    woven = _lay(source, (*roles.batch, roles.row), laid, weave)
+    row_extents = {**found.extents, roles.row: found.extents[roles.row] * group.parts}
+    woven = _lay(source, (*roles.batch, roles.row), row_extents, weave)
     rest = tuple(item for item in found.scales if item not in along)
     plan = VectorProduct(
         replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], woven, key,
@@ -231,7 +231,7 @@ def _write_weave(plan: CodeProduct) -> TileKernel:
     target = parameters.add(PACKED, vector.matrix)
     source = parameters.add(vector.matrix_key, plan.source)
     builder = parameters.builder()
-    extents, outer = vector.laid, (*vector.outer, vector.row)
+    extents, outer = vector.matrix_extents, (*vector.outer, vector.row)
     values = split_group(builder, outer, extents)
     with builder.foreach([builder.constant(weave.blocks * WARP * PIECE)]) as (region, (byte,)):
         found = [

@@ -18,8 +18,13 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
-from lamella.bridge.graph_to_kernels.decoded_factors import CODES, DECODED, write_decoded
-from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, grain_of, lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.dequantize import CODES, DECODED, write_dequantize
+from lamella.bridge.graph_to_kernels.k_major import (
+    PACKED_COLUMNS,
+    grain_of,
+    k_major_access,
+    write_k_major_pack,
+)
 from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
@@ -95,7 +100,7 @@ class CoreProduct:
     rows: int
     """Rows of a tile."""
     subgroups: int
-    laid: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    packing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """The loops along which kernels of their own lay both factors, the sum last; none where one lies well."""
     rounded: str = ""
     """The type to which those round them, where they do."""
@@ -107,8 +112,8 @@ class CoreProduct:
     """Parts of the sum that are work-groups of their own; the output then holds the sums of each part."""
 
     @property
-    def laid_rows(self) -> Key:
-        """Where the row factor is laid, if it is."""
+    def packed_rows(self) -> Key:
+        """Where the row factor is packing, if it is."""
         return PACKED if self.decoded is None else DECODED
 
     @property
@@ -151,12 +156,12 @@ def find_core_product(
     target: Target,
     rounds: bool = False,
     decodes: bool = False,
-    gathers: bool = False,
+    im2col: bool = False,
 ) -> CoreProduct:
     """How tensor cores compute a sum of products; Unsupported says why they do not.
 
     Where it `rounds`, both factors may be rounded to halves; where it `decodes`, codes and what they meet; where it
-    `gathers`, windows of columns are laid one behind the other, each element as often as windows have it.
+    `im2col`, windows of columns are laid one behind the other, each element as often as windows have it.
     """
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
@@ -185,20 +190,22 @@ def find_core_product(
     outer = (*roles.batch, *roles.columns[:-1])
     row_factor, row_key = found.factors[flipped], found.keys[flipped]
     column_factor = found.factors[not flipped]
-    laid = tuple(
-        _laid_loops(item, (*outer, line), roles.sums, found.extents, rounded not in ("", item.element), often)
-        for item, line, often in ((row_factor, row, False), (column_factor, column, gathers))
+    packing = tuple(
+        _packing_loops(
+            item, (*outer, line), roles.sums, found.extents, rounded not in ("", item.element), often
+        )
+        for item, line, often in ((row_factor, row, False), (column_factor, column, im2col))
     )
-    if laid[0]:
-        row_factor = lay_factor(row_factor, laid[0], found.extents, rounded)
-    if laid[1]:
-        column_factor = lay_factor(column_factor, laid[1], found.extents, rounded)
+    if packing[0]:
+        row_factor = k_major_access(row_factor, packing[0], found.extents, rounded)
+    if packing[1]:
+        column_factor = k_major_access(column_factor, packing[1], found.extents, rounded)
     sides = flatten_factor(row_factor, row, inner), flatten_factor(column_factor, column, inner)
     many = prod(found.extents[name] for name in outer)
     rows, subgroups = order_tiles((found.extents[row], found.extents[column]), many, target)[0]
     return CoreProduct(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
-        rows, subgroups, (laid[0], laid[1]), rounded, tuple(roles.sums), found.scales if coded else None,
+        rows, subgroups, (packing[0], packing[1]), rounded, tuple(roles.sums), found.scales if coded else None,
     )  # fmt: skip
 
 
@@ -213,7 +220,7 @@ def part_bounds(
     return begin, builder.arith("add", begin, length)
 
 
-def _laid_loops(
+def _packing_loops(
     access: Access,
     kept: Sequence[str],
     sums: Sequence[str],
@@ -221,7 +228,7 @@ def _laid_loops(
     always: bool,
     often: bool,
 ) -> tuple[str, ...]:
-    """The loops along which a factor is laid, the sum last; none where it is a matrix along one sum already.
+    """The loops along which a factor is packing, the sum last; none where it is a matrix along one sum already.
 
     Unsupported: each element would be laid more than once, as those of windows are, and that is not wanted.
     """
@@ -274,20 +281,22 @@ def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tup
 
 def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a product, in the order in which they run."""
-    return [*lay_factors(plan), CoreWriter(plan, tensors).write()]
+    return [*pack_operands(plan), CoreWriter(plan, tensors).write()]
 
 
-def lay_factors(plan: CoreProduct) -> list[TileKernel]:
+def pack_operands(plan: CoreProduct) -> list[TileKernel]:
     """The kernels that lay factors along the sum, or make numbers of their codes, where the product wants that."""
     found, before = plan.found, list[TileKernel]()
-    lines = (plan.row_key, plan.row, plan.laid_rows), (plan.column_key, plan.column, LAID_COLUMNS)
-    for loops, (key, line, own) in zip(plan.laid, lines, strict=True):
+    lines = (plan.row_key, plan.row, plan.packed_rows), (plan.column_key, plan.column, PACKED_COLUMNS)
+    for loops, (key, line, own) in zip(plan.packing, lines, strict=True):
         if own == DECODED:
             codes, scales = (key, found.factor(key, line)), plan.decoded or ()
-            before.append(write_decoded(codes, scales, loops, plan.sums, found.extents, plan.rounded))
+            before.append(write_dequantize(codes, scales, loops, plan.sums, found.extents, plan.rounded))
         elif loops:
             given = found.factor(key, line)
-            before.append(write_laid(given, (key, own), loops, found.extents, plan.sums, plan.rounded))
+            before.append(
+                write_k_major_pack(given, (key, own), loops, found.extents, plan.sums, plan.rounded)
+            )
     return before
 
 
@@ -308,8 +317,10 @@ class CoreWriter:
         for item in found.stored:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], self._flat(found.accesses[key]))
-        rows = self.parameters.add(plan.laid_rows if plan.laid[0] else plan.row_key, plan.row_factor)
-        columns = self.parameters.add(LAID_COLUMNS if plan.laid[1] else plan.column_key, plan.column_factor)
+        rows = self.parameters.add(plan.packed_rows if plan.packing[0] else plan.row_key, plan.row_factor)
+        columns = self.parameters.add(
+            PACKED_COLUMNS if plan.packing[1] else plan.column_key, plan.column_factor
+        )
         builder = self.parameters.builder()
         with builder.parallel() as region:
             values = self._positions(region)

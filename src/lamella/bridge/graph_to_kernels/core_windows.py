@@ -23,7 +23,7 @@ from lamella.bridge.graph_to_kernels.core_products import (
     part_bounds,
     verify_output,
 )
-from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, write_laid
+from lamella.bridge.graph_to_kernels.k_major import GRAIN, write_k_major_pack
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -82,14 +82,14 @@ class WindowProduct:
     """Parts of the sum that are work-groups of their own; the output then holds the sums of each part."""
 
     @property
-    def laid(self) -> tuple[str, ...]:
+    def packing(self) -> tuple[str, ...]:
         """The loops along which weights are laid."""
         return (self.row, *(item.tap for item in self.axes if item.tap), self.channel)
 
     @property
     def depth(self) -> int:
         """The length of the sum."""
-        return prod(self.found.extents[name] for name in self.laid[1:])
+        return prod(self.found.extents[name] for name in self.packing[1:])
 
     @property
     def pixels(self) -> int:
@@ -172,8 +172,8 @@ def _window_axes(image: Access, channel: str, taps: set[str]) -> tuple[WindowAxi
 
 def write_windows(plan: WindowProduct, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a convolution, in the order in which they run."""
-    laid = write_laid(plan.weight, (plan.weight_key, PACKED), plan.laid, plan.found.extents)
-    return [laid, _WindowWriter(plan, tensors).write()]
+    packed = write_k_major_pack(plan.weight, (plan.weight_key, PACKED), plan.packing, plan.found.extents)
+    return [packed, _WindowWriter(plan, tensors).write()]
 
 
 @dataclass(slots=True)

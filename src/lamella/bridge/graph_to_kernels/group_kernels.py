@@ -24,7 +24,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
     write_contraction,
 )
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
-from lamella.bridge.graph_to_kernels.decoded_factors import DECODED
+from lamella.bridge.graph_to_kernels.dequantize import DECODED
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.inline import Stages

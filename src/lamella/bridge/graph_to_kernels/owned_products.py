@@ -27,9 +27,9 @@ from lamella.bridge.graph_to_kernels.core_products import (
     CoreWriter,
     find_core_product,
     flatten_factor,
-    lay_factors,
+    pack_operands,
 )
-from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, lay_factor
+from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, k_major_access
 from lamella.bridge.graph_to_kernels.owner_tables import (
     END,
     FIELDS,
@@ -167,7 +167,7 @@ def write_owned_product(
         return [_write_vectors(group, owned, tensors, real, target)]
     plan = _find_tiles(group, owned, tensors, real, target)
     table = write_table(tensors[plan.owners], plan.owners, plan.columns, plan.count, plan.bands * BAND)
-    return [table, *lay_factors(plan), OwnedWriter(plan, tensors, tiles=plan).write()]
+    return [table, *pack_operands(plan), OwnedWriter(plan, tensors, tiles=plan).write()]
 
 
 def _find_tiles(
@@ -182,13 +182,13 @@ def _find_tiles(
     factors = [*core.found.factors]
     factors[side] = matrices
     found = replace(core.found, factors=(factors[0], factors[1]), extents=extents)
-    laid = (OWNER, *core.laid[0]) if core.laid[0] else ()
-    if laid:
-        matrices = lay_factor(matrices, laid, extents, core.rounded)
+    packing = (OWNER, *core.packing[0]) if core.packing[0] else ()
+    if packing:
+        matrices = k_major_access(matrices, packing, extents, core.rounded)
     rows, subgroups = _choose_tile((extents[core.row], owned.rows), owned.count, target)
     return OwnedTiles(
         found, core.row, core.column, core.sum, (), flatten_factor(matrices, core.row, core.sum), core.row_key,
-        core.column_factor, core.column_key, rows, subgroups, (laid, core.laid[1]), core.rounded, core.sums, None,
+        core.column_factor, core.column_key, rows, subgroups, (packing, core.packing[1]), core.rounded, core.sums, None,
         owners=key_of(owned.owners), loop=owned.loop, count=owned.count,
     )  # fmt: skip
 
@@ -227,8 +227,10 @@ class OwnedWriter(CoreWriter):
         for item in found.ends:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
-        rows = self.parameters.add(plan.laid_rows if plan.laid[0] else plan.row_key, plan.row_factor)
-        columns = self.parameters.add(LAID_COLUMNS if plan.laid[1] else plan.column_key, plan.column_factor)
+        rows = self.parameters.add(plan.packed_rows if plan.packing[0] else plan.row_key, plan.row_factor)
+        columns = self.parameters.add(
+            PACKED_COLUMNS if plan.packing[1] else plan.column_key, plan.column_factor
+        )
         table = self.parameters.add(TABLE, table_access(plan.bands * BAND))
         builder = self.parameters.builder()
         with builder.parallel() as region:

@@ -62,7 +62,7 @@ PIECES = (UNROLLED, 4, 16)
 WIDTHS = (THREAD_COLUMNS, 4, 16)
 """Columns of tiles of threads, the usual number first."""
 
-GATHER_S, LAID_S = 2e-6, 2e-12
+IM2COL_LAUNCH_S, IM2COL_ELEMENT_S = 2e-6, 2e-12
 """What one more launch takes, and each element that it lays, by its instructions and its memory."""
 THREAD_SPEED, CORE_SPEED = 16e12, 300e12
 """What threads multiply and add in a second, and tensor cores with tiles that are not the largest."""
@@ -120,7 +120,7 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
         _owned,
         _cores,
         _windows,
-        _gathered,
+        _im2col,
         _codes,
         _vectors,
         _mixture,
@@ -129,7 +129,7 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     if group.front:
         kinds = (_joined,)
     elif group.copies:
-        kinds = (_cores, _windows, _gathered)
+        kinds = (_cores, _windows, _im2col)
     for find in kinds:
         with suppress(Unsupported):
             first, *others = find(group, place)
@@ -183,19 +183,19 @@ def _core_tiles(plan: CoreProduct, place: ProductPlace) -> list[Way]:
     ]
 
 
-def _gathered(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _im2col(group: ProductGroup, place: ProductPlace) -> list[Way]:
     """Windows of too few channels for a copy of their own: they are laid one behind the other before."""
-    plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, gathers=True)
-    if not plan.laid[1] or _gathered_seconds(plan) > _thread_seconds(plan):
+    plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, im2col=True)
+    if not plan.packing[1] or _im2col_seconds(plan) > _thread_seconds(plan):
         raise Unsupported("what it multiplies is cheaper to read where it lies")
     return _core_tiles(plan, place)
 
 
-def _gathered_seconds(plan: CoreProduct) -> float:
+def _im2col_seconds(plan: CoreProduct) -> float:
     """How long it takes to lay windows, and to multiply them."""
-    laid = prod(plan.found.extents[name] for name in plan.laid[1])
+    packed = prod(plan.found.extents[name] for name in plan.packing[1])
     done = plan.groups * plan.rows * plan.columns * plan.found.extents[plan.sum]
-    return GATHER_S + laid * LAID_S + 2 * done / CORE_SPEED
+    return IM2COL_LAUNCH_S + packed * IM2COL_ELEMENT_S + 2 * done / CORE_SPEED
 
 
 def _thread_seconds(plan: CoreProduct) -> float:
@@ -205,7 +205,7 @@ def _thread_seconds(plan: CoreProduct) -> float:
 
 
 def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
-    if plan.laid[1] or (plan.laid[0] and plan.row_key not in place.fixed):
+    if plan.packing[1] or (plan.packing[0] and plan.row_key not in place.fixed):
         return []
     group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
     alone = find_core_product(group, tensors, place.real, place.target, place.rounds, place.decodes)

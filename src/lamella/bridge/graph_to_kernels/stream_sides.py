@@ -10,7 +10,7 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
 from lamella.bridge.graph_to_kernels.affine import Form
-from lamella.bridge.graph_to_kernels.laid_factors import GRAIN, lay_factor, write_laid
+from lamella.bridge.graph_to_kernels.k_major import GRAIN, k_major_access, write_k_major_pack
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
@@ -84,8 +84,8 @@ def lay_side(
         kept = tuple(name for name in loops if name in access.loops())
         ends = {line: count} if count % TILE else {}
         sizes = {**extents, line: padded(count)}
-        kernel = write_laid(access, (key, own), kept, sizes, element=NARROW, ends=ends)
-        return flatten_lines(lay_factor(access, kept, sizes, NARROW), line, inner), own, [kernel]
+        kernel = write_k_major_pack(access, (key, own), kept, sizes, element=NARROW, ends=ends)
+        return flatten_lines(k_major_access(access, kept, sizes, NARROW), line, inner), own, [kernel]
 
 
 def head_view(

@@ -14,7 +14,7 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, form_value
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.core_products import STEP, CoreProduct, CoreWriter, write_core_product
-from lamella.bridge.graph_to_kernels.laid_factors import LAID_COLUMNS, write_laid
+from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, write_k_major_pack
 from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines, with_pairs
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
@@ -64,30 +64,30 @@ class TurnedWriter(CoreWriter):
 
 
 def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
-    """The kernels of a product, without those that would lay factors which warpgroups can turn; others are laid."""
+    """The kernels of a product, without those that would lay factors which warpgroups can turn; others are packed."""
     extents = plan.found.extents
-    if any(plan.laid) and plan.rows < STEP and extents[plan.row] % STEP == 0:
+    if any(plan.packing) and plan.rows < STEP and extents[plan.row] % STEP == 0:
         # To lay a factor takes longer than what smaller tiles save.
         plan = replace(plan, rows=STEP)
     whole = (extents[plan.row] % plan.rows, extents[plan.column] % plan.columns, extents[plan.sum] % STEP)
-    if not target.has_warpgroups or any(whole) or plan.rounded or not any(plan.laid):
+    if not target.has_warpgroups or any(whole) or plan.rounded or not any(plan.packing):
         return write_core_product(plan, tensors)
-    sides, laid, turned = [plan.row_factor, plan.column_factor], list(plan.laid), [False, False]
+    sides, packing, turned = [plan.row_factor, plan.column_factor], list(plan.packing), [False, False]
     lines = (
         (plan.row_key, PACKED, plan.row, plan.rows),
-        (plan.column_key, LAID_COLUMNS, plan.column, plan.columns),
+        (plan.column_key, PACKED_COLUMNS, plan.column, plan.columns),
     )
     before: list[TileKernel] = []
     for place, (key, own, line, size) in enumerate(lines):
         given = plan.found.factor(key, line)
-        found = _turn(given, line, plan) if laid[place] and size % STEP == 0 else None
+        found = _turn(given, line, plan) if packing[place] and size % STEP == 0 else None
         if found is not None:
-            sides[place], laid[place], turned[place] = found, (), True
-        elif laid[place]:
-            before.append(write_laid(given, (key, own), laid[place], extents, plan.sums))
+            sides[place], packing[place], turned[place] = found, (), True
+        elif packing[place]:
+            before.append(write_k_major_pack(given, (key, own), packing[place], extents, plan.sums))
     if not any(turned):
         return write_core_product(plan, tensors)
-    changed = replace(plan, row_factor=sides[0], column_factor=sides[1], laid=(laid[0], laid[1]))
+    changed = replace(plan, row_factor=sides[0], column_factor=sides[1], packing=(packing[0], packing[1]))
     return [*before, with_pairs(TurnedWriter(changed, tensors, turned=(turned[0], turned[1])).write())]
 
 

@@ -16,7 +16,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.laid_factors import lay_factor
+from lamella.bridge.graph_to_kernels.k_major import k_major_access
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
@@ -103,7 +103,7 @@ class VectorProduct:
         return self.found.group.parts
 
     @property
-    def laid(self) -> dict[str, int]:
+    def matrix_extents(self) -> dict[str, int]:
         """The extents of the loops of the matrix."""
         return {**self.found.extents, self.row: self.found.extents[self.row] * self.parts}
 
@@ -144,8 +144,8 @@ def find_vector_product(
     matrix, vectors = found.factors[flipped], found.factors[not flipped]
     packed = matrix.stride(inner) != 1 and found.keys[flipped] in constant and not roles.batch
     if packed:
-        laid = {**extents, roles.row: extents[roles.row] * group.parts}
-        matrix = lay_factor(matrix, (roles.row, inner), laid)
+        row_extents = {**extents, roles.row: extents[roles.row] * group.parts}
+        matrix = k_major_access(matrix, (roles.row, inner), row_extents)
     front = find_front(found, roles.sums, narrow)
     along = [vectors] if front is None else [vectors, *front.along_sum(inner)]
     plan = VectorProduct(

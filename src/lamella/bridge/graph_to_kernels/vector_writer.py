@@ -15,7 +15,7 @@ from math import prod
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.laid_factors import write_laid
+from lamella.bridge.graph_to_kernels.k_major import write_k_major_pack
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
@@ -49,7 +49,9 @@ def write_vector_product(plan: VectorProduct, tensors: Tensors) -> list[TileKern
     found, before = plan.found, []
     if plan.packed:
         source = found.factor(plan.matrix_key, plan.row)
-        before = [write_laid(source, (plan.matrix_key, PACKED), (plan.row, plan.sum), plan.laid)]
+        before = [
+            write_k_major_pack(source, (plan.matrix_key, PACKED), (plan.row, plan.sum), plan.matrix_extents)
+        ]
     return [*before, VectorWriter(plan, tensors).write()]
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.laid_factors import lay_factor
+from lamella.bridge.graph_to_kernels.k_major import k_major_access
 from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key, Scale
@@ -24,7 +24,7 @@ CODES = ("i8", *STORED_FLOATS)
 REAL = Scalar("f32")
 
 
-def write_decoded(
+def write_dequantize(
     source: tuple[Key, Access],
     scales: Sequence[Scale],
     loops: Sequence[str],
@@ -34,7 +34,7 @@ def write_decoded(
 ) -> TileKernel:
     """The kernel that lays scaled codes along the sum, which is the last loop and made of `sums`."""
     parameters, (*outer, inner) = Parameters(), loops
-    target = parameters.add(DECODED, lay_factor(source[1], loops, extents, element))
+    target = parameters.add(DECODED, k_major_access(source[1], loops, extents, element))
     codes = parameters.add(*source)
     factors = [replace(item, access=parameters.add(item.key, item.access)) for item in scales]
     builder = parameters.builder()

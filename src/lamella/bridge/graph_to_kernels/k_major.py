@@ -16,7 +16,7 @@ from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, make_memref
 
-LAID_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
+PACKED_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
 """The temporary that holds the column factor as it is laid."""
 TILE = 64
 """Rows and columns of a tile that is turned in local memory."""
@@ -31,7 +31,9 @@ def grain_of(element: str) -> int:
     return 2 * GRAIN // BYTES[element]
 
 
-def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int], element: str = "") -> Access:
+def k_major_access(
+    access: Access, loops: Sequence[str], extents: Mapping[str, int], element: str = ""
+) -> Access:
     """A factor as it is laid: the last of some loops closest, which is the sum, the row loop before it.
 
     Rows begin some elements apart. It has the type of its elements, or the one that is said.
@@ -45,7 +47,7 @@ def lay_factor(access: Access, loops: Sequence[str], extents: Mapping[str, int],
     return replace(access, axes=tuple(reversed(axes)), element=element or access.element)
 
 
-def write_laid(
+def write_k_major_pack(
     source: Access,
     keys: tuple[Key, Key],
     loops: Sequence[str],
@@ -64,7 +66,7 @@ def write_laid(
     across = next((name for name in outer if source.stride(name) == 1), None)
     if across is not None and not ends and min(extents[across], extents[inner]) >= TILE:
         return _write_tiles(source, keys, loops, across, extents, sums, element)
-    target, key = parameters.add(keys[1], lay_factor(source, loops, extents, element)), keys[0]
+    target, key = parameters.add(keys[1], k_major_access(source, loops, extents, element)), keys[0]
     source = parameters.add(key, source)
     builder = parameters.builder()
     rows = _rows_together(outer, extents, inner)
@@ -111,11 +113,11 @@ def _write_tiles(
     across: str,
     extents: Mapping[str, int],
     sums: Sequence[str],
-    laid: str,
+    packed: str,
 ) -> TileKernel:
     """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows."""
     parameters, inner = Parameters(), loops[-1]
-    target = parameters.add(keys[1], lay_factor(source, loops, extents, laid))
+    target = parameters.add(keys[1], k_major_access(source, loops, extents, packed))
     source = parameters.add(keys[0], source)
     builder = parameters.builder()
     others = [name for name in loops if name not in (across, inner)]

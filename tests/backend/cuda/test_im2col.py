@@ -1,4 +1,4 @@
-"""Convolutions of few channels on tensor cores: windows are laid one behind the other first, where that pays."""
+"""im2col: convolutions of few channels on tensor cores, where packing the windows pays."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lamella.lang.tensor import write
 from tests.backend.cuda.test_core_products import plan, write_graph
 from tests.support.gpu.driver import emulated_device
 
-LAID = "%packed_columns"
-"""How a kernel calls what another one has laid for its columns."""
+PACKED = "%packed_columns"
+"""What the matrix of packed windows is called in a kernel."""
 
 
 def convolution(image: str, weight: str, output: str, attributes: str) -> tuple[str, str]:
@@ -37,18 +37,18 @@ CASES = {
 }
 
 
-def is_gathered(path: Path) -> bool:
-    """Whether a matrix product reads what another kernel has laid."""
+def uses_im2col(path: Path) -> bool:
+    """Whether a matrix product reads packed windows."""
     text = write(plan(path).program)
-    return "cooperative_matrix_load" in text and LAID in text
+    return "cooperative_matrix_load" in text and PACKED in text
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_computes_the_same(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product_ways, "GATHER_S", 0.0)
+    monkeypatch.setattr(product_ways, "IM2COL_LAUNCH_S", 0.0)
     monkeypatch.setattr(product_ways, "THREAD_SPEED", 1.0)
     path = write_graph(tmp_path, *CASES[case])
-    assert is_gathered(path)
+    assert uses_im2col(path)
     judge = lamella.compile(path, backend="reference", seed=1)
     shape = [int(item) for item in CASES[case][0].partition("real[")[2].partition("]")[0].split(",")]
     x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
@@ -69,4 +69,4 @@ def test_a_gpu_computes_the_same(case: str, tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_where_it_pays(case: tuple[str, str], pays: bool, tmp_path: Path) -> None:
-    assert is_gathered(write_graph(tmp_path, *case)) == pays
+    assert uses_im2col(write_graph(tmp_path, *case)) == pays
