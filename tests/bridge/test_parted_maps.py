@@ -25,8 +25,8 @@ from lamella.graph.nodes import Tensor
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Program
 from lamella.ops.formula import Apply, Contraction, Element, Index, Loop
-from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
 from tests.backend.cuda.test_cuda_text import assemble_on
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, plan, write_graph
 from tests.bridge.test_graph_to_kernels_rows import run_calls
 from tests.support.bridge.groups import whole_group
 from tests.support.bridge.operators.calls import agree, by_reference

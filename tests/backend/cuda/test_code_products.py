@@ -18,7 +18,7 @@ from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
-from tests.backend.cuda.test_core_products import draw_inputs, linear, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, linear, write_graph
 
 Precision = Literal["w8", "w4", "fp8"]
 

@@ -20,7 +20,7 @@ from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Function, Program
-from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, plan, write_graph
 from tests.support.bridge.device_lists import FusingMachine
 
 LAYER = (

@@ -10,7 +10,7 @@ import pytest
 import lamella
 from lamella.bridge.graph_to_kernels import product_ways
 from lamella.lang.tensor import write
-from tests.backend.cuda.test_core_products import plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import plan, write_graph
 from tests.support.gpu.driver import emulated_device
 
 PACKED = "%packed_columns"

@@ -25,7 +25,7 @@ from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Builtin, For, Function, Load, Scalar
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
-from tests.backend.cuda.test_core_products import draw_inputs, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, write_graph
 
 
 def window_counts(spans: Iterable[tuple[int, int, int, int]], padding: tuple[int, ...]) -> tuple[int, ...]:

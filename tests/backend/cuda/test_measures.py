@@ -12,7 +12,7 @@ from lamella.backend import interpreter
 from lamella.backend.executor.kernels import compile_graph
 from lamella.bridge.graph_to_kernels import partial_sums
 from lamella.graph.nodes import tensors
-from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, plan, write_graph
 
 MEASURED = (
     "@input { c: real[2,40,24]; v: real[2,24,32]; q: real[40,32]; } @variable { w: real[96,64]; }"

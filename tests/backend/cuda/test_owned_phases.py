@@ -28,8 +28,8 @@ from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Function, Memref, Program
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
-from tests.backend.cuda.test_core_products import write_graph
 from tests.backend.cuda.test_fuse_launches import _never
+from tests.backend.cuda.test_tensor_core_gemm import write_graph
 from tests.support.bridge.device_lists import FusingMachine
 
 KEYS = 70

@@ -22,7 +22,7 @@ from lamella.bridge.graph_to_kernels.tile_parameters import FAULT
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Function, Program, Value
-from tests.backend.cuda.test_core_products import plan
+from tests.backend.cuda.test_tensor_core_gemm import plan
 
 EXPERTS = 5
 

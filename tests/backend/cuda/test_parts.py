@@ -17,7 +17,7 @@ from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.kernels.nodes import KernelCall, KernelGraph
-from tests.backend.cuda.test_core_products import plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import plan, write_graph
 
 
 def _never(*_: object) -> None:

@@ -17,7 +17,7 @@ from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.extensions import lower_extensions
 from lamella.lang.tensor.nodes import Memref
-from tests.backend.cuda.test_core_products import plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import plan, write_graph
 
 CASES = {
     "grouped heads": (1, 2, 1, 128, 384, False),

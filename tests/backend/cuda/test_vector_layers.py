@@ -22,7 +22,7 @@ from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
-from tests.backend.cuda.test_core_products import draw_inputs, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, write_graph
 
 Precision = Literal["f32", "bf16", "w8", "w4", "fp8"]
 ROUNDED = {"f32": 1e-5, "bf16": 2**-7, "w8": 2**-7, "w4": 2**-7, "fp8": 2**-7}

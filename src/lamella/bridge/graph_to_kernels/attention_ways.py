@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.attention import Attention, write_attention
-from lamella.bridge.graph_to_kernels.core_attention import write_core_attention
+from lamella.bridge.graph_to_kernels.mma_attention import write_mma_attention
 from lamella.bridge.graph_to_kernels.split_attention import write_split_attention
 from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
 from lamella.bridge.graph_to_kernels.terms import TensorView
@@ -18,10 +18,10 @@ from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Scalar
 
 
-def _core_attention(
+def _mma_attention(
     attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
 ) -> list[TileKernel]:
-    return [write_core_attention(attention, tensors, real, target)]
+    return [write_mma_attention(attention, tensors, real, target)]
 
 
 def _whole_stream(
@@ -55,5 +55,5 @@ def attention_ways(target: Target, narrow: bool) -> Sequence[WriteAttention]:
     if not target.has_threads:
         return (_attention,)
     # Threads are many, and so are the scores: products of their own share them out better than lanes could.
-    ways = (_whole_stream, _core_attention, write_stream_attention) if narrow else ()
+    ways = (_whole_stream, _mma_attention, write_stream_attention) if narrow else ()
     return (write_split_attention, _vector_attention, *ways)

@@ -2,7 +2,7 @@
 
 `y[r, j] += x[r, i] * w[owner[r], j, i]`. Where rows are many, a kernel cuts those of each owner into tiles and writes a
 table of them, which lies on the device: owner, first row, end. A work-group takes a tile of the table and computes as
-that of any product does (`core_products.py`), with the matrix of the owner, and stores no row behind the end. Rows that
+that of any product does (`tensor_core_gemm.py`), with the matrix of the owner, and stores no row behind the end. Rows that
 are not in the order of their owners are a fault, and the operation then runs without the table. Where rows are few,
 subgroups go along the rows of the matrices that are named, and no others are read (`vector_products.py`).
 """
@@ -17,18 +17,6 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, matrix_view
-from lamella.bridge.graph_to_kernels.core_products import (
-    BANDS,
-    COLUMN_TILE,
-    LANE,
-    ROW_TILE,
-    TILES,
-    CoreProduct,
-    CoreWriter,
-    find_core_product,
-    flatten_factor,
-    pack_operands,
-)
 from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, k_major_access
 from lamella.bridge.graph_to_kernels.owner_tables import (
     END,
@@ -41,6 +29,18 @@ from lamella.bridge.graph_to_kernels.owner_tables import (
     owners_access,
     table_access,
     write_table,
+)
+from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
+    BANDS,
+    COLUMN_TILE,
+    LANE,
+    ROW_TILE,
+    TILES,
+    TensorCoreGemm,
+    TensorCoreWriter,
+    find_tensor_core_gemm,
+    flatten_factor,
+    pack_operands,
 )
 from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes, promise_pairs
@@ -127,7 +127,7 @@ def _with_owner(product: Contraction, matrices: Element, owner: Term) -> Contrac
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedTiles(CoreProduct):
+class OwnedTiles(TensorCoreGemm):
     """A product whose columns are rows of owners, cut into tiles of the table."""
 
     owners: Key = ("", None)
@@ -173,7 +173,7 @@ def write_owned_product(
 def _find_tiles(
     group: ProductGroup, owned: Owned, tensors: Tensors, real: Scalar, target: Target
 ) -> OwnedTiles:
-    core = find_core_product(replace(group, product=owned.product), tensors, real, target)
+    core = find_tensor_core_gemm(replace(group, product=owned.product), tensors, real, target)
     extents = {**core.found.extents, OWNER: owned.count}
     if core.row_key != key_of(owned.matrices) or core.column != owned.loop or core.outer or core.decoded:
         raise Unsupported("rows of owners are not its columns")
@@ -216,7 +216,7 @@ def _choose_tile(extents: tuple[int, int], owners: int, target: Target) -> tuple
 
 
 @dataclass(slots=True)
-class OwnedWriter(CoreWriter):
+class OwnedWriter(TensorCoreWriter):
     """The kernel of such a product while it is written."""
 
     tiles: OwnedTiles = field(kw_only=True)

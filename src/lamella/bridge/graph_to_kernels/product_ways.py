@@ -14,16 +14,14 @@ from math import prod
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
-from lamella.bridge.graph_to_kernels.core_products import (
-    STEP,
-    CoreProduct,
-    find_core_product,
-    order_tiles,
-    write_core_product,
+from lamella.bridge.graph_to_kernels.implicit_gemm import (
+    ImplicitGemm,
+    find_implicit_gemm,
+    write_implicit_gemm,
 )
-from lamella.bridge.graph_to_kernels.core_windows import WindowProduct, find_windows, write_windows
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
+from lamella.bridge.graph_to_kernels.mn_major_gemm import write_mn_major_gemm
 from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
 from lamella.bridge.graph_to_kernels.sum_parts import (
     cut_core,
@@ -31,6 +29,13 @@ from lamella.bridge.graph_to_kernels.sum_parts import (
     lay_sums,
     part_counts,
     usual_parts,
+)
+from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
+    STEP,
+    TensorCoreGemm,
+    find_tensor_core_gemm,
+    order_tiles,
+    write_tensor_core_gemm,
 )
 from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
@@ -41,7 +46,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     Tensors,
     find_tiles,
 )
-from lamella.bridge.graph_to_kernels.turned_products import write_turned_product
 from lamella.bridge.graph_to_kernels.vector_parts import split_parts
 from lamella.bridge.graph_to_kernels.vector_products import (
     MOST_SUMS,
@@ -118,8 +122,8 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     kinds: Sequence[_Kind] = (
         _joined,
         _owned,
-        _cores,
-        _windows,
+        _tensor_cores,
+        _implicit_gemm,
         _im2col,
         _codes,
         _vectors,
@@ -129,7 +133,7 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     if group.front:
         kinds = (_joined,)
     elif group.copies:
-        kinds = (_cores, _windows, _im2col)
+        kinds = (_tensor_cores, _implicit_gemm, _im2col)
     for find in kinds:
         with suppress(Unsupported):
             first, *others = find(group, place)
@@ -160,20 +164,20 @@ def _owned(group: ProductGroup, place: ProductPlace) -> list[Way]:
     return [Way("owned", lambda: written)]
 
 
-def _cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
-    plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, place.decodes)
-    ways = _core_tiles(plan, place)
+def _tensor_cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_tensor_core_gemm(group, place.tensors, place.real, place.target, place.rounds, place.decodes)
+    ways = _tensor_core_tiles(plan, place)
     with suppress(Unsupported):
-        ways += _cores_in_parts(plan, place)
+        ways += _tensor_cores_split(plan, place)
     return ways
 
 
-def _core_tiles(plan: CoreProduct, place: ProductPlace) -> list[Way]:
+def _tensor_core_tiles(plan: TensorCoreGemm, place: ProductPlace) -> list[Way]:
     return [
         Way(
             _tiles_of(rows, subgroups),
             partial(
-                write_turned_product,
+                write_mn_major_gemm,
                 replace(plan, rows=rows, subgroups=subgroups),
                 place.tensors,
                 place.target,
@@ -185,30 +189,30 @@ def _core_tiles(plan: CoreProduct, place: ProductPlace) -> list[Way]:
 
 def _im2col(group: ProductGroup, place: ProductPlace) -> list[Way]:
     """Windows of too few channels for a copy of their own: they are laid one behind the other before."""
-    plan = find_core_product(group, place.tensors, place.real, place.target, place.rounds, im2col=True)
+    plan = find_tensor_core_gemm(group, place.tensors, place.real, place.target, place.rounds, im2col=True)
     if not plan.packing[1] or _im2col_seconds(plan) > _thread_seconds(plan):
         raise Unsupported("what it multiplies is cheaper to read where it lies")
-    return _core_tiles(plan, place)
+    return _tensor_core_tiles(plan, place)
 
 
-def _im2col_seconds(plan: CoreProduct) -> float:
+def _im2col_seconds(plan: TensorCoreGemm) -> float:
     """How long it takes to lay windows, and to multiply them."""
     packed = prod(plan.found.extents[name] for name in plan.packing[1])
     done = plan.groups * plan.rows * plan.columns * plan.found.extents[plan.sum]
     return IM2COL_LAUNCH_S + packed * IM2COL_ELEMENT_S + 2 * done / CORE_SPEED
 
 
-def _thread_seconds(plan: CoreProduct) -> float:
+def _thread_seconds(plan: TensorCoreGemm) -> float:
     """How long threads take that multiply and add one by one."""
     rows, columns = plan.spread
     return 2 * plan.many * rows * columns * plan.found.extents[plan.sum] / THREAD_SPEED
 
 
-def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
+def _tensor_cores_split(plan: TensorCoreGemm, place: ProductPlace) -> list[Way]:
     if plan.packing[1] or (plan.packing[0] and plan.row_key not in place.fixed):
         return []
     group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
-    alone = find_core_product(group, tensors, place.real, place.target, place.rounds, place.decodes)
+    alone = find_tensor_core_gemm(group, tensors, place.real, place.target, place.rounds, place.decodes)
     step = 2 * STEP // BYTES[plan.row_factor.element]
     depth = plan.found.extents[plan.sum]
     usual = usual_parts(depth, plan.spread, plan.many, step)
@@ -218,7 +222,7 @@ def _cores_in_parts(plan: CoreProduct, place: ProductPlace) -> list[Way]:
         rows, subgroups = order_tiles(alone.spread, count * alone.many, place.target)[0]
         cut = cut_core(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
-        ways.append(Way(name, partial(write_core_product, cut, tensors), count, count == usual))
+        ways.append(Way(name, partial(write_tensor_core_gemm, cut, tensors), count, count == usual))
     return ways
 
 
@@ -231,24 +235,24 @@ def _tiles_of(rows: int, subgroups: int) -> str:
     return f"tiles of {rows} x {subgroups * COLUMNS}"
 
 
-def _windows(group: ProductGroup, place: ProductPlace) -> list[Way]:
-    plan = find_windows(group, place.tensors, place.real, place.target, place.fixed)
+def _implicit_gemm(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_implicit_gemm(group, place.tensors, place.real, place.target, place.fixed)
     extents = plan.found.extents[plan.row], plan.columns
     ways = [
         Way(
             _tiles_of(rows, subgroups),
-            partial(write_windows, replace(plan, rows=rows, subgroups=subgroups), place.tensors),
+            partial(write_implicit_gemm, replace(plan, rows=rows, subgroups=subgroups), place.tensors),
         )
         for rows, subgroups in order_tiles(extents, 1, place.target)[:MOST_TILES]
     ]
     with suppress(Unsupported):
-        ways += _windows_in_parts(plan, place)
+        ways += _implicit_gemm_split(plan, place)
     return ways
 
 
-def _windows_in_parts(plan: WindowProduct, place: ProductPlace) -> list[Way]:
+def _implicit_gemm_split(plan: ImplicitGemm, place: ProductPlace) -> list[Way]:
     group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
-    alone = find_windows(group, tensors, place.real, place.target, place.fixed)
+    alone = find_implicit_gemm(group, tensors, place.real, place.target, place.fixed)
     extents = alone.found.extents[alone.row], alone.columns
     ways, groups = [], prod(plan.tiles)
     usual = usual_parts(alone.depth, extents, 1, STEP)
@@ -257,7 +261,7 @@ def _windows_in_parts(plan: WindowProduct, place: ProductPlace) -> list[Way]:
         rows, subgroups = order_tiles(extents, count, place.target)[0]
         cut = cut_windows(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
-        ways.append(Way(name, partial(write_windows, cut, tensors), count, count == usual))
+        ways.append(Way(name, partial(write_implicit_gemm, cut, tensors), count, count == usual))
     return ways
 
 

@@ -12,11 +12,11 @@ from math import prod
 from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.accesses import Axis
-from lamella.bridge.graph_to_kernels.core_products import PART, CoreProduct
-from lamella.bridge.graph_to_kernels.core_windows import WindowProduct
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.implicit_gemm import ImplicitGemm
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL
+from lamella.bridge.graph_to_kernels.tensor_core_gemm import PART, TensorCoreGemm
 from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.bridge.graph_to_kernels.tiled import (
     PreparedProduct,
@@ -88,12 +88,12 @@ def usual_parts(depth: int, spread: tuple[int, int], many: int, step: int) -> in
     return max(fitting, default=1)
 
 
-def cut_core(plan: CoreProduct, parts: int) -> CoreProduct:
+def cut_core(plan: TensorCoreGemm, parts: int) -> TensorCoreGemm:
     """A product in parts, whose output is a tensor of their sums; Unsupported where it makes more of them."""
     return replace(plan, parts=parts, found=_cut(plan.found, parts))
 
 
-def cut_windows(plan: WindowProduct, parts: int) -> WindowProduct:
+def cut_windows(plan: ImplicitGemm, parts: int) -> ImplicitGemm:
     """A convolution in parts."""
     return replace(plan, parts=parts, found=_cut(plan.found, parts))
 

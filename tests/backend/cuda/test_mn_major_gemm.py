@@ -14,7 +14,7 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.kernels.target import find_target
-from tests.backend.cuda.test_core_products import plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import plan, write_graph
 
 CASES = {
     "both": (("[64,64]", "[64,128]", "[64,128]"), "transA=true", "mk,mn->kn"),

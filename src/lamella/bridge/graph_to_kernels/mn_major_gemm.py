@@ -13,9 +13,14 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, form_value
 from lamella.bridge.graph_to_kernels.affine import Form
-from lamella.bridge.graph_to_kernels.core_products import STEP, CoreProduct, CoreWriter, write_core_product
 from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, write_k_major_pack
 from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines, with_pairs
+from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
+    STEP,
+    TensorCoreGemm,
+    TensorCoreWriter,
+    write_tensor_core_gemm,
+)
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Tensors
@@ -26,10 +31,10 @@ from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopMulAdd, Value
 
 
 @dataclass(slots=True)
-class TurnedWriter(CoreWriter):
-    """The kernel of a product some of whose factors are turned."""
+class MnMajorWriter(TensorCoreWriter):
+    """The kernel of a product some of whose factors are mn_major."""
 
-    turned: tuple[bool, bool] = field(default=(False, False))
+    mn_major: tuple[bool, bool] = field(default=(False, False))
 
     def _sum(
         self,
@@ -42,8 +47,8 @@ class TurnedWriter(CoreWriter):
         extent, element = plan.found.extents[plan.sum], rows.element
         sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
         places = [
-            form_value(builder, item.axes[int(turned)].index, values)
-            for item, turned in zip((rows, columns), self.turned, strict=True)
+            form_value(builder, item.axes[int(mn_major)].index, values)
+            for item, mn_major in zip((rows, columns), self.mn_major, strict=True)
         ]
         first, begin = start or builder.constant(0.0, sums), builder.constant(0)
         steps = builder.constant(extent), builder.constant(DEPTH)
@@ -54,16 +59,18 @@ class TurnedWriter(CoreWriter):
                 Coopmatrix(element, DEPTH, COLUMNS, "matrix_b"),
             )
             loads = []
-            for item, kind, place, turned in zip((rows, columns), kinds, places, self.turned, strict=True):
-                where = (place, k) if turned else (k, place)
+            for item, kind, place, mn_major in zip(
+                (rows, columns), kinds, places, self.mn_major, strict=True
+            ):
+                where = (place, k) if mn_major else (k, place)
                 along = kind.use == "matrix_a"
-                loads.append(body.value(CoopLoad(item.memref, *where, kind, along != turned)))
+                loads.append(body.value(CoopLoad(item.memref, *where, kind, along != mn_major)))
             left, right = loads
             body.give(body.value(CoopMulAdd(left, right, loop.carried[0], sums)))
         return loop.results[0]
 
 
-def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
+def write_mn_major_gemm(plan: TensorCoreGemm, tensors: Tensors, target: Target) -> list[TileKernel]:
     """The kernels of a product, without those that would lay factors which warpgroups can turn; others are packed."""
     extents = plan.found.extents
     if any(plan.packing) and plan.rows < STEP and extents[plan.row] % STEP == 0:
@@ -71,8 +78,8 @@ def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) ->
         plan = replace(plan, rows=STEP)
     whole = (extents[plan.row] % plan.rows, extents[plan.column] % plan.columns, extents[plan.sum] % STEP)
     if not target.has_warpgroups or any(whole) or plan.rounded or not any(plan.packing):
-        return write_core_product(plan, tensors)
-    sides, packing, turned = [plan.row_factor, plan.column_factor], list(plan.packing), [False, False]
+        return write_tensor_core_gemm(plan, tensors)
+    sides, packing, mn_major = [plan.row_factor, plan.column_factor], list(plan.packing), [False, False]
     lines = (
         (plan.row_key, PACKED, plan.row, plan.rows),
         (plan.column_key, PACKED_COLUMNS, plan.column, plan.columns),
@@ -80,18 +87,18 @@ def write_turned_product(plan: CoreProduct, tensors: Tensors, target: Target) ->
     before: list[TileKernel] = []
     for place, (key, own, line, size) in enumerate(lines):
         given = plan.found.factor(key, line)
-        found = _turn(given, line, plan) if packing[place] and size % STEP == 0 else None
+        found = _mn_major_matrix(given, line, plan) if packing[place] and size % STEP == 0 else None
         if found is not None:
-            sides[place], packing[place], turned[place] = found, (), True
+            sides[place], packing[place], mn_major[place] = found, (), True
         elif packing[place]:
             before.append(write_k_major_pack(given, (key, own), packing[place], extents, plan.sums))
-    if not any(turned):
-        return write_core_product(plan, tensors)
+    if not any(mn_major):
+        return write_tensor_core_gemm(plan, tensors)
     changed = replace(plan, row_factor=sides[0], column_factor=sides[1], packing=(packing[0], packing[1]))
-    return [*before, with_pairs(TurnedWriter(changed, tensors, turned=(turned[0], turned[1])).write())]
+    return [*before, with_pairs(MnMajorWriter(changed, tensors, mn_major=(mn_major[0], mn_major[1])).write())]
 
 
-def _turn(access: Access, line: str, plan: CoreProduct) -> Access | None:
+def _mn_major_matrix(access: Access, line: str, plan: TensorCoreGemm) -> Access | None:
     """A factor as a matrix whose lines the sum counts, and nothing else; None where it is none."""
     if access.element not in FACTORS:
         return None

@@ -16,14 +16,14 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.core_products import (
+from lamella.bridge.graph_to_kernels.k_major import GRAIN, write_k_major_pack
+from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     PART,
     STEP,
     order_tiles,
     part_bounds,
     verify_output,
 )
-from lamella.bridge.graph_to_kernels.k_major import GRAIN, write_k_major_pack
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -64,7 +64,7 @@ class WindowAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowProduct:
+class ImplicitGemm:
     """A convolution cut into tiles for tensor cores."""
 
     found: PreparedProduct
@@ -118,9 +118,9 @@ class WindowProduct:
         return -(-rows // self.rows), -(-self.columns // (self.subgroups * COLUMNS))
 
 
-def find_windows(
+def find_implicit_gemm(
     group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
-) -> WindowProduct:
+) -> ImplicitGemm:
     """How tensor cores compute a convolution; Unsupported says why they do not."""
     if not target.has_warpgroups or real.name != SUMS:
         raise Unsupported("there are no warpgroups for it")
@@ -136,7 +136,7 @@ def find_windows(
     if roles.batch or found.keys[flipped] not in constant or found.extents.get(channel, 1) % STEP:
         raise Unsupported("it is no convolution of enough channels")
     axes = _window_axes(image, channel, set(roles.sums[:-1]))
-    plan = WindowProduct(
+    plan = ImplicitGemm(
         found, roles.row, channel, axes, image, found.keys[not flipped], weight, found.keys[flipped], 64, 4
     )
     loops = {item.loop for item in axes if item.loop}
@@ -170,17 +170,17 @@ def _window_axes(image: Access, channel: str, taps: set[str]) -> tuple[WindowAxi
     return tuple(reversed(found))
 
 
-def write_windows(plan: WindowProduct, tensors: Tensors) -> list[TileKernel]:
+def write_implicit_gemm(plan: ImplicitGemm, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a convolution, in the order in which they run."""
     packed = write_k_major_pack(plan.weight, (plan.weight_key, PACKED), plan.packing, plan.found.extents)
-    return [packed, _WindowWriter(plan, tensors).write()]
+    return [packed, _ImplicitGemmWriter(plan, tensors).write()]
 
 
 @dataclass(slots=True)
-class _WindowWriter:
+class _ImplicitGemmWriter:
     """The kernel of a convolution while it is written."""
 
-    plan: WindowProduct
+    plan: ImplicitGemm
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)

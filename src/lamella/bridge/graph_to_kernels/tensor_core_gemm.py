@@ -61,7 +61,7 @@ STEP = 64
 """Halves along the sum that a pipeline copies at once."""
 FEWEST_COLUMNS = 8
 """Columns below which most of a tile would be empty."""
-BAND = 16
+SWIZZLE_BAND = 16
 """Tiles side by side along the columns before the next rows follow."""
 TILES = (
     (256, 8, 1.0),
@@ -84,7 +84,7 @@ CUT = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class CoreProduct:
+class TensorCoreGemm:
     """A sum of products cut into tiles for tensor cores."""
 
     found: PreparedProduct
@@ -149,7 +149,7 @@ class CoreProduct:
         return bool(rows % self.rows), bool(columns % self.columns)
 
 
-def find_core_product(
+def find_tensor_core_gemm(
     group: ProductGroup,
     tensors: Tensors,
     real: Scalar,
@@ -157,7 +157,7 @@ def find_core_product(
     rounds: bool = False,
     decodes: bool = False,
     im2col: bool = False,
-) -> CoreProduct:
+) -> TensorCoreGemm:
     """How tensor cores compute a sum of products; Unsupported says why they do not.
 
     Where it `rounds`, both factors may be rounded to halves; where it `decodes`, codes and what they meet; where it
@@ -203,7 +203,7 @@ def find_core_product(
     sides = flatten_factor(row_factor, row, inner), flatten_factor(column_factor, column, inner)
     many = prod(found.extents[name] for name in outer)
     rows, subgroups = order_tiles((found.extents[row], found.extents[column]), many, target)[0]
-    return CoreProduct(
+    return TensorCoreGemm(
         found, row, column, inner, outer, sides[0], row_key, sides[1], found.keys[not flipped],
         rows, subgroups, (packing[0], packing[1]), rounded, tuple(roles.sums), found.scales if coded else None,
     )  # fmt: skip
@@ -279,12 +279,12 @@ def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tup
     return [(rows, subgroups) for rows, subgroups, _ in sorted(TILES, key=cost)]
 
 
-def write_core_product(plan: CoreProduct, tensors: Tensors) -> list[TileKernel]:
+def write_tensor_core_gemm(plan: TensorCoreGemm, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a product, in the order in which they run."""
-    return [*pack_operands(plan), CoreWriter(plan, tensors).write()]
+    return [*pack_operands(plan), TensorCoreWriter(plan, tensors).write()]
 
 
-def pack_operands(plan: CoreProduct) -> list[TileKernel]:
+def pack_operands(plan: TensorCoreGemm) -> list[TileKernel]:
     """The kernels that lay factors along the sum, or make numbers of their codes, where the product wants that."""
     found, before = plan.found, list[TileKernel]()
     lines = (plan.row_key, plan.row, plan.packed_rows), (plan.column_key, plan.column, PACKED_COLUMNS)
@@ -301,10 +301,10 @@ def pack_operands(plan: CoreProduct) -> list[TileKernel]:
 
 
 @dataclass(slots=True)
-class CoreWriter:
+class TensorCoreWriter:
     """The kernel of a product while it is written."""
 
-    plan: CoreProduct
+    plan: TensorCoreGemm
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
@@ -336,7 +336,9 @@ class CoreWriter:
         """Where the tile of a subgroup begins: pairs of work-groups have the same rows, where columns are even."""
         plan = self.plan
         row_tiles, column_tiles = plan.tiles
-        band = next(size for size in range(min(BAND, column_tiles), 0, -1) if column_tiles % size == 0)
+        band = next(
+            size for size in range(min(SWIZZLE_BAND, column_tiles), 0, -1) if column_tiles % size == 0
+        )
         sizes = {**plan.found.extents, BANDS: column_tiles // band, ROW_TILE: row_tiles, COLUMN_TILE: band}
         parts = [PART] if plan.parts > 1 else []
         sizes[PART] = plan.parts

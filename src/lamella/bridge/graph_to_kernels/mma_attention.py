@@ -69,7 +69,7 @@ LANE = Scalar("i32")
 HALF = Scalar(NARROW)
 
 
-def write_core_attention(attention: Attention, tensors: Tensors, real: Scalar, target: Target) -> TileKernel:
+def write_mma_attention(attention: Attention, tensors: Tensors, real: Scalar, target: Target) -> TileKernel:
     """The kernel of an attention whose factors may be rounded; Unsupported says why there is none."""
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
@@ -78,7 +78,7 @@ def write_core_attention(attention: Attention, tensors: Tensors, real: Scalar, t
         sizes = _Sizes(roles)
         sizes.verify()
         if sizes.local_bytes <= target.local_bytes:
-            return _CoreAttentionWriter(roles, tensors, sizes=sizes).write()
+            return _MmaAttentionWriter(roles, tensors, sizes=sizes).write()
     raise Unsupported("its scores do not fit into local memory")
 
 
@@ -150,7 +150,7 @@ class _Sizes:
 
 
 @dataclass(slots=True)
-class _CoreAttentionWriter(AttentionWriter):
+class _MmaAttentionWriter(AttentionWriter):
     """The kernel while it is written; one region of work-items, with barriers."""
 
     sizes: _Sizes = field(kw_only=True)
