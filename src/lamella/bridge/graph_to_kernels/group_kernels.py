@@ -27,6 +27,7 @@ from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.dequantize import DECODED
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
+from lamella.bridge.graph_to_kernels.gemv_prologue import keep_factors, split_prologue
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.joined_kernels import Run, join_parts
 from lamella.bridge.graph_to_kernels.lane_windows import find_lane_windows, write_lane_windows
@@ -52,7 +53,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_front
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Candidate, Choose, Problem
@@ -189,11 +189,11 @@ class GroupWriter:
 
     def _take(self, stages: Sequence[Contraction]) -> int:
         """Write a kernel for the first stages; gives how many those are."""
-        front, place = split_front(stages, self._is_needed) if self.target.has_threads else ((), 0)
+        prologue, place = split_prologue(stages, self._is_needed) if self.target.has_threads else ((), 0)
         if place:
             with suppress(Unsupported):
                 count = _count_ends(stages[place:])
-                self._add_product(stages[place : place + count], stages[place + count :], front)
+                self._add_product(stages[place : place + count], stages[place + count :], prologue)
                 return place + count
         if is_contraction(stages[0]):
             for count, copies in self._counts(stages):
@@ -277,7 +277,7 @@ class GroupWriter:
         self,
         stages: Sequence[Contraction],
         rest: Sequence[Contraction],
-        front: tuple[Contraction, ...] = (),
+        prologue: tuple[Contraction, ...] = (),
         copies: tuple[Contraction, ...] = (),
     ) -> None:
         hidden = stages[0].targets[0].tensor
@@ -286,7 +286,7 @@ class GroupWriter:
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
-        group = ProductGroup(stages[0], tuple(stages[1:]), front, copies=copies)
+        group = ProductGroup(stages[0], tuple(stages[1:]), prologue, copies=copies)
         try:
             self._add_winograd(group, fixed)
         except Unsupported:
@@ -362,7 +362,7 @@ class GroupWriter:
                     else self._as_candidate(way.name, own)
                 )
         with suppress(Unsupported):
-            if not group.front:
+            if not group.prologue:
                 yield self._by_library(group, rest)
 
     def _in_parts(

@@ -4,7 +4,7 @@
 table of them, which lies on the device: owner, first row, end. A work-group takes a tile of the table and computes as
 that of any product does (`tensor_core_gemm.py`), with the matrix of the owner, and stores no row behind the end. Rows that
 are not in the order of their owners are a fault, and the operation then runs without the table. Where rows are few,
-subgroups go along the rows of the matrices that are named, and no others are read (`vector_products.py`).
+subgroups go along the rows of the matrices that are named, and no others are read (`gemv.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, matrix_view
+from lamella.bridge.graph_to_kernels.gemv import Gemv, find_gemv
+from lamella.bridge.graph_to_kernels.gemv_writer import GemvWriter
 from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, k_major_access
 from lamella.bridge.graph_to_kernels.owner_tables import (
     END,
@@ -45,8 +47,6 @@ from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
 from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, Tensors, key_of
-from lamella.bridge.graph_to_kernels.vector_products import VectorProduct, find_vector_product
-from lamella.bridge.graph_to_kernels.vector_writer import VectorWriter
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
@@ -280,7 +280,7 @@ class OwnedWriter(TensorCoreWriter):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedVectors(VectorProduct):
+class OwnedVectors(Gemv):
     """A product of a few rows, each with the matrix of its owner."""
 
     owners: Key = ("", None)
@@ -296,13 +296,13 @@ def _write_vectors(
     # A matrix for each row, so that rows are no columns of one product: there need not be so many.
     pretended = replace(held, shape=(max(owned.count, owned.rows), *held.shape[1:]))
     batched = replace(group, product=owned.batched)
-    plan = find_vector_product(batched, {**tensors, key: pretended}, real, target, frozenset())
+    plan = find_gemv(batched, {**tensors, key: pretended}, real, target, frozenset())
     if plan.matrix_key != key or plan.outer not in ((), (owned.loop,)) or plan.columns:
         raise Unsupported("rows of owners are not those of its vectors")
     first, *others = plan.matrix.axes
     matrix = replace(plan.matrix, axes=(replace(first, size=owned.count), *others))
     matrix = _name_owner(matrix, held.lies.strides[0], owned.count, (owned.loop,))
-    fields = {name: getattr(plan, name) for name in VectorProduct.__dataclass_fields__}
+    fields = {name: getattr(plan, name) for name in Gemv.__dataclass_fields__}
     owning = OwnedVectors(
         **{**fields, "matrix": matrix}, owners=key_of(owned.owners), loop=owned.loop, count=owned.count
     )
@@ -310,7 +310,7 @@ def _write_vectors(
 
 
 @dataclass(slots=True)
-class OwnedVectorWriter(VectorWriter):
+class OwnedVectorWriter(GemvWriter):
     """The kernel of a product with a few rows while it is written."""
 
     owners: Access | None = None
@@ -332,8 +332,8 @@ class OwnedVectorWriter(VectorWriter):
         if self.owners is None:
             raise Unsupported("nobody owns its rows")
         owner = load_owner(builder, self.owners, row, plan.count)
-        return VectorWriter._places(self, builder, {**values, plan.loop: row, OWNER: owner})
+        return GemvWriter._places(self, builder, {**values, plan.loop: row, OWNER: owner})
 
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
         """The kernel, which may find rows without an owner."""
-        return replace(VectorWriter.promise(self, kernel, sides), faults=True)
+        return replace(GemvWriter.promise(self, kernel, sides), faults=True)

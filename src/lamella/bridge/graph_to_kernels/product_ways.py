@@ -13,16 +13,23 @@ from math import prod
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
-from lamella.bridge.graph_to_kernels.code_vectors import find_code_product, write_code_product
+from lamella.bridge.graph_to_kernels.gemv import (
+    MOST_SUMS,
+    UNROLLED,
+    Gemv,
+    find_gemv,
+)
+from lamella.bridge.graph_to_kernels.gemv_gate import split_gates
+from lamella.bridge.graph_to_kernels.gemv_writer import write_gemv
 from lamella.bridge.graph_to_kernels.implicit_gemm import (
     ImplicitGemm,
     find_implicit_gemm,
     write_implicit_gemm,
 )
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
-from lamella.bridge.graph_to_kernels.mixtures import find_mixture, write_mixture
 from lamella.bridge.graph_to_kernels.mn_major_gemm import write_mn_major_gemm
 from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
+from lamella.bridge.graph_to_kernels.quantized_gemv import find_quantized_gemv, write_quantized_gemv
 from lamella.bridge.graph_to_kernels.sum_parts import (
     cut_core,
     cut_windows,
@@ -46,14 +53,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     Tensors,
     find_tiles,
 )
-from lamella.bridge.graph_to_kernels.vector_parts import split_parts
-from lamella.bridge.graph_to_kernels.vector_products import (
-    MOST_SUMS,
-    UNROLLED,
-    VectorProduct,
-    find_vector_product,
-)
-from lamella.bridge.graph_to_kernels.vector_writer import write_vector_product
+from lamella.bridge.graph_to_kernels.transposed_gemv import find_transposed_gemv, write_transposed_gemv
 from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
@@ -120,42 +120,42 @@ class WrittenProduct:
 def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     """The kernels of a product, by the first kind that suits; Unsupported says why none does."""
     kinds: Sequence[_Kind] = (
-        _joined,
+        _fused_gemv,
         _owned,
         _tensor_cores,
         _implicit_gemm,
         _im2col,
-        _codes,
-        _vectors,
-        _mixture,
+        _quantized_gemv,
+        _gemv,
+        _transposed_gemv,
         _tiles,
     )
-    if group.front:
-        kinds = (_joined,)
+    if group.prologue:
+        kinds = (_fused_gemv,)
     elif group.copies:
         kinds = (_tensor_cores, _implicit_gemm, _im2col)
     for find in kinds:
         with suppress(Unsupported):
             first, *others = find(group, place)
             return WrittenProduct(first.name, first.write(), others)
-    if group.front or group.copies:
+    if group.prologue or group.copies:
         raise Unsupported("no kernel does all of it")
     narrow = place.target.has_threads
     lanes = find_lane_product(group, place.tensors, place.real, place.fixed, narrow)
     return WrittenProduct("lanes", write_lane_product(lanes, place.tensors, place.target), ())
 
 
-def _joined(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _fused_gemv(group: ProductGroup, place: ProductPlace) -> list[Way]:
     """Products with few vectors that are scaled before, or parts of whose rows are joined."""
     if not place.target.has_threads:
         raise Unsupported("work-items are lanes")
-    group, views = split_parts(group, place.tensors)
-    if group.parts == 1 and not group.front:
+    group, views = split_gates(group, place.tensors)
+    if group.parts == 1 and not group.prologue:
         raise Unsupported("nothing is joined")
     place = replace(place, tensors=views)
     with suppress(Unsupported):
-        return _codes(group, place, place.decodes)
-    return _vectors(group, place, place.decodes)
+        return _quantized_gemv(group, place, place.decodes)
+    return _gemv(group, place, place.decodes)
 
 
 def _owned(group: ProductGroup, place: ProductPlace) -> list[Way]:
@@ -265,35 +265,37 @@ def _implicit_gemm_split(plan: ImplicitGemm, place: ProductPlace) -> list[Way]:
     return ways
 
 
-def _codes(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
-    plan = find_code_product(group, place.tensors, place.real, place.target, place.fixed, narrow)
+def _quantized_gemv(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+    plan = find_quantized_gemv(group, place.tensors, place.real, place.target, place.fixed, narrow)
     return [
         Way(
             f"{_count(rows, 'row')} of codes",
-            partial(write_code_product, replace(plan, vector=replace(plan.vector, rows=rows)), place.tensors),
+            partial(
+                write_quantized_gemv, replace(plan, vector=replace(plan.vector, rows=rows)), place.tensors
+            ),
         )
         for rows in _row_counts(plan.vector)
     ]
 
 
-def _vectors(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
-    plan = find_vector_product(group, place.tensors, place.real, place.target, place.fixed, narrow)
+def _gemv(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+    plan = find_gemv(group, place.tensors, place.real, place.target, place.fixed, narrow)
     return [
         Way(
             f"{_count(rows, 'row')}, {pieces} pieces",
-            partial(write_vector_product, _with_rows(plan, rows, pieces), place.tensors),
+            partial(write_gemv, _with_rows(plan, rows, pieces), place.tensors),
         )
         for rows in _row_counts(plan)
         for pieces in PIECES
     ]
 
 
-def _with_rows(plan: VectorProduct, rows: int, pieces: int) -> VectorProduct:
+def _with_rows(plan: Gemv, rows: int, pieces: int) -> Gemv:
     bound = plan.registers if rows == plan.rows else None
     return replace(plan, rows=rows, unrolled=pieces, registers=bound)
 
 
-def _row_counts(plan: VectorProduct) -> list[int]:
+def _row_counts(plan: Gemv) -> list[int]:
     """Rows that a subgroup may have, those of the plan first."""
     columns = plan.column_count * plan.parts
     fitting = [rows for rows in (1, 2, 4) if rows * columns <= max(MOST_SUMS, columns)]
@@ -301,9 +303,9 @@ def _row_counts(plan: VectorProduct) -> list[int]:
     return list(dict.fromkeys([plan.rows, *(rows for rows in fitting if rows <= most)]))
 
 
-def _mixture(group: ProductGroup, place: ProductPlace) -> list[Way]:
-    plan = find_mixture(group, place.tensors, place.real, place.target)
-    return [Way("subgroups that share the sum", partial(write_mixture, plan, place.tensors))]
+def _transposed_gemv(group: ProductGroup, place: ProductPlace) -> list[Way]:
+    plan = find_transposed_gemv(group, place.tensors, place.real, place.target)
+    return [Way("subgroups that share the sum", partial(write_transposed_gemv, plan, place.tensors))]
 
 
 def _tiles(group: ProductGroup, place: ProductPlace) -> list[Way]:

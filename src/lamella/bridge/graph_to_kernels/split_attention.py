@@ -26,12 +26,12 @@ from lamella.bridge.graph_to_kernels.attention import (
     AttentionWriter,
     find_attention_roles,
 )
+from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.softmax import SoftmaxReader, divided, read_softmax
 from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors, walk_terms
 from lamella.bridge.graph_to_kernels.vector_attention import MOST_QUERIES, pieces_at_once, verify_vectors
-from lamella.bridge.graph_to_kernels.vector_products import promise_pieces
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -178,7 +178,7 @@ class _PartWriter(AttentionWriter):
             builder, prod(roles.extents[name] for name in roles.outer) * self.parts
         )
         for side, loop in zip(sides, (depth, depth, roles.width), strict=True):
-            kernel = promise_pieces(kernel, [side], pieces_at_once(side, roles.extents[loop] // WARP))
+            kernel = promise_vector_loads(kernel, [side], pieces_at_once(side, roles.extents[loop] // WARP))
         return replace(kernel, attributes=group_sizes(SUBGROUPS))
 
     def _find_last(self, builder: Builder, values: Mapping[str, Value]) -> None:
@@ -406,7 +406,7 @@ class _JoinWriter:
         kernel = self.parameters.close(
             builder, prod(roles.extents[name] for name in roles.outer) * roles.rows
         )
-        kernel = promise_pieces(kernel, [parts], min(4, width // WARP))
+        kernel = promise_vector_loads(kernel, [parts], min(4, width // WARP))
         return replace(kernel, attributes=group_sizes(1))
 
     def _load_parts(self, builder: Builder, parts: Access, values: Mapping[str, Value]) -> list[Value]:

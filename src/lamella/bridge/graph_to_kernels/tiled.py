@@ -83,7 +83,7 @@ class ProductGroup:
     product: Contraction
     ends: tuple[Contraction, ...] = ()
     """`z = f(y, …)`, one for each output; none where the target itself leaves."""
-    front: tuple[Contraction, ...] = ()
+    prologue: tuple[Contraction, ...] = ()
     """`s += g(x, …)`, then `v = f(x, s, …)`, which one of the factors is: what its kernel computes on the way."""
     parts: int = 1
     """Parts of its rows that ends read together, as items of the target: `y[i]` is then that of every part."""
@@ -271,7 +271,7 @@ class PreparedProduct:
     extents: Mapping[str, int]
     numbers: tuple[tuple[float, ...], tuple[float, ...]]
     """For each factor the table in which its codes are looked up, where they are."""
-    front: tuple[End, ...] = ()
+    prologue: tuple[End, ...] = ()
     """What stands before a factor, in the loops of the product."""
     copies: tuple[End, ...] = ()
     """Ends once more in another type."""
@@ -316,9 +316,9 @@ def prepare_product(
     if not ends:
         ends = [itself(group.product, sum_, extents, tensors)]
     copies = tuple(_find_copy(item, ends, tensors, real) for item in group.copies)
-    front = _find_front(group, parts, places, digits, tensors)
-    accesses = {key: access for item in (*ends, *copies, *front) for key, access in item.accesses.items()}
-    fixed = frozenset(name for item in (*ends, *front) for name in _numbers(item))
+    prologue = _find_prologue(group, parts, places, digits, tensors)
+    accesses = {key: access for item in (*ends, *copies, *prologue) for key, access in item.accesses.items()}
+    fixed = frozenset(name for item in (*ends, *prologue) for name in _numbers(item))
     if len(parts) > 2:
         # A scale for some elements along a sum has made two loops of it.
         factors = [split_axes(item, extents) for item in factors]
@@ -330,7 +330,7 @@ def prepare_product(
     keys = [key_of(item) for item in parts]
     scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
     return PreparedProduct(
-        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, front, copies
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, prologue, copies
     )  # fmt: skip
 
 
@@ -540,7 +540,7 @@ def _copied(formula: Contraction) -> Element:
     return value
 
 
-def _find_front(
+def _find_prologue(
     group: ProductGroup,
     factors: Sequence[Element],
     places: Sequence[Form],
@@ -548,18 +548,20 @@ def _find_front(
     tensors: Tensors,
 ) -> tuple[End, ...]:
     """What stands before a factor, its loops in those of the product: sums, then the map that makes the factor."""
-    if not group.front:
+    if not group.prologue:
         return ()
-    *sums, map_ = group.front
+    *sums, map_ = group.prologue
     made, extents = map_.targets[0].tensor, extents_of(group.product)
     factor = next(item for item in factors if item.tensor == made)
     last = find_end(map_, made, [place_of(item, digits, extents) for item in factor.indices], tensors)
     kept = {name for place in places for name in place.symbols}
     steps = {name: extent for name, extent in _split_extents(extents, digits).items() if name not in kept}
-    return (*(_find_front_sum(item, last, steps, tensors) for item in sums), last)
+    return (*(_find_prologue_sum(item, last, steps, tensors) for item in sums), last)
 
 
-def _find_front_sum(formula: Contraction, front: End, steps: Mapping[str, int], tensors: Tensors) -> End:
+def _find_prologue_sum(
+    formula: Contraction, prologue: End, steps: Mapping[str, int], tensors: Tensors
+) -> End:
     """A sum along the rows of a factor that is made with it; `steps` are the extents of the loops of the product's sum.
 
     Where it reads what the factor is made of, it does so at the same place.
@@ -570,9 +572,9 @@ def _find_front_sum(formula: Contraction, front: End, steps: Mapping[str, int], 
     read = [item for item in walk_terms(formula) if isinstance(item, Element) and item is not target]
     pairs = []
     for mine in (target, *read):
-        for element in meeting(front.formula, mine.tensor):
-            forms = [place_of(index, {}, front.extents) for index in element.indices]
-            pairs.append((mine, [_in_loops(form, front.loops) for form in forms]))
+        for element in meeting(prologue.formula, mine.tensor):
+            forms = [place_of(index, {}, prologue.extents) for index in element.indices]
+            pairs.append((mine, [_in_loops(form, prologue.loops) for form in forms]))
     loops = meet(pairs, own)
     summed = [name for name in own if name in loops and not loops[name].symbols.isdisjoint(steps)]
     long = {name for name, extent in steps.items() if extent > 1}

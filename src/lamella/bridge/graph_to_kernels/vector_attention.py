@@ -29,11 +29,11 @@ from lamella.bridge.graph_to_kernels.attention import (
     find_attention_roles,
 )
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
+from lamella.bridge.graph_to_kernels.gemv import PIECE, promise_vector_loads
 from lamella.bridge.graph_to_kernels.terms import stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors, key_of
-from lamella.bridge.graph_to_kernels.vector_products import PIECE, promise_pieces
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -169,7 +169,7 @@ class _VectorAttentionWriter(AttentionWriter):
         groups = prod(roles.extents[name] for name in roles.outer)
         kernel = self.parameters.close(builder, groups)
         for side, loop in zip(sides, (roles.depth[0], roles.depth[0], roles.width), strict=True):
-            kernel = promise_pieces(kernel, [side], pieces_at_once(side, roles.extents[loop] // WARP))
+            kernel = promise_vector_loads(kernel, [side], pieces_at_once(side, roles.extents[loop] // WARP))
         return replace(kernel, attributes=group_sizes(SUBGROUPS))
 
     def _find_end(self, builder: Builder, values: Mapping[str, Value]) -> None:

@@ -1,6 +1,6 @@
 """Products of a matrix of codes with a vector, or a few, where work-items are threads.
 
-Codes of 8 or 4 bits are woven once, when a model is loaded: the 16 bytes that a work-item reads at once hold codes that
+Codes of 8 or 4 bits are interleaved once, when a model is loaded: the 16 bytes that a work-item reads at once hold codes that
 meet *units* of its vectors, 16 bytes each, and the units of neighbouring work-items are neighbours. So both sides are
 read in whole lines of memory. With the 32 work-items of a subgroup, P codes in 16 bytes and U elements in a unit:
 
@@ -22,6 +22,17 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
+from lamella.bridge.graph_to_kernels.gemv import (
+    MOST_COLUMNS,
+    NEAR,
+    PIECE,
+    Gemv,
+    count_rows,
+    promise_vector_loads,
+    share_rows_across_warps,
+)
+from lamella.bridge.graph_to_kernels.gemv_prologue import add_product, find_prologue
+from lamella.bridge.graph_to_kernels.gemv_writer import LANE, GemvWriter
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -33,17 +44,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_roles,
     prepare_product,
 )
-from lamella.bridge.graph_to_kernels.vector_fronts import add_product, find_front
-from lamella.bridge.graph_to_kernels.vector_products import (
-    MOST_COLUMNS,
-    NEAR,
-    PIECE,
-    VectorProduct,
-    count_rows,
-    promise_pieces,
-    put_together,
-)
-from lamella.bridge.graph_to_kernels.vector_writer import LANE, VectorWriter
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -54,12 +54,12 @@ from lamella.lang.tensor.nodes.types import INDEX, STORED_FLOATS
 CODES = ("i8", *STORED_FLOATS)
 """Types of codes, those of 4 bits among them."""
 WORD = Scalar("i32")
-WOVEN = "woven"
+INTERLEAVED = "interleaved"
 """The name under which the bytes of a row count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Weave:
+class Interleave:
     """How the codes of a row lie."""
 
     codes: int
@@ -105,25 +105,25 @@ class Weave:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeProduct:
+class QuantizedGemv:
     """A product of a matrix of codes with a few vectors."""
 
-    vector: VectorProduct
+    vector: Gemv
     source: Access
     """The codes as the graph has them."""
-    weave: Weave
+    interleave: Interleave
     along: tuple[Scale, ...]
     """Scales of groups along the sum."""
 
 
-def find_code_product(
+def find_quantized_gemv(
     group: ProductGroup,
     tensors: Tensors,
     real: Scalar,
     target: Target,
     constant: frozenset[Key],
     narrow: bool = False,
-) -> CodeProduct:
+) -> QuantizedGemv:
     """How subgroups compute a product of codes that never change with few vectors; Unsupported says why not."""
     if not target.has_threads:
         raise Unsupported("work-items are lanes")
@@ -137,23 +137,23 @@ def find_code_product(
     if source.element not in CODES or key not in constant or columns > MOST_COLUMNS:
         raise Unsupported("it has no codes that never change, or many columns")
     vectors = _along_sum(found.factors[not flipped], roles, found.extents)
-    front = find_front(found, roles.sums, narrow)
-    if front is not None:
-        front = front.along(lambda item: _counting_whole(item, roles, found.extents))
-    read = [vectors] if front is None else front.along_sum(WOVEN)
-    weave = _find_weave(read, roles, found.extents, tensors[key].element == I4)
+    prologue = find_prologue(found, roles.sums, narrow)
+    if prologue is not None:
+        prologue = prologue.along(lambda item: _counting_whole(item, roles, found.extents))
+    read = [vectors] if prologue is None else prologue.along_sum(INTERLEAVED)
+    interleave = _find_interleave(read, roles, found.extents, tensors[key].element == I4)
     along = tuple(item for item in found.scales if item.access.loops() & set(roles.sums))
     rows = count_rows(group, roles, found.extents, target)
     row_extents = {**found.extents, roles.row: found.extents[roles.row] * group.parts}
-    woven = _lay(source, (*roles.batch, roles.row), row_extents, weave)
+    interleaved = _interleaved_access(source, (*roles.batch, roles.row), row_extents, interleave)
     rest = tuple(item for item in found.scales if item not in along)
-    plan = VectorProduct(
-        replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], woven, key,
-        vectors, found.keys[not flipped], PIECE, rows, True, front,
+    plan = Gemv(
+        replace(found, scales=rest), real, roles.row, roles.columns, roles.batch, roles.sums[-1], interleaved, key,
+        vectors, found.keys[not flipped], PIECE, rows, True, prologue,
     )  # fmt: skip
-    if sum(BYTES[item.element] for item in read) * weave.length > NEAR:
-        plan = put_together(plan, target, weave.length // weave.width)
-    return CodeProduct(plan, source, weave, along)
+    if sum(BYTES[item.element] for item in read) * interleave.length > NEAR:
+        plan = share_rows_across_warps(plan, target, interleave.length // interleave.width)
+    return QuantizedGemv(plan, source, interleave, along)
 
 
 def _counting_whole(access: Access, roles: Roles, extents: Mapping[str, int]) -> Access:
@@ -167,7 +167,7 @@ def _counting_whole(access: Access, roles: Roles, extents: Mapping[str, int]) ->
         rest = axis.index.without(inner)
         for name in outer:
             rest = rest.without(name)
-        axes.append(replace(axis, index=rest + Affine(0, ((WOVEN, step),) if step else ())))
+        axes.append(replace(axis, index=rest + Affine(0, ((INTERLEAVED, step),) if step else ())))
     return replace(access, axes=tuple(axes))
 
 
@@ -183,15 +183,17 @@ def _along_sum(access: Access, roles: Roles, extents: Mapping[str, int]) -> Acce
         dense = groups.stride == last.size == extents[inner] and groups.size == extents[outer]
         if groups.index != Affine(0, ((outer, 1),)) or groups.ring or not dense:
             raise Unsupported("its vectors do not lie along the sum")
-        last = Axis(last.size * groups.size, 1, Affine(0, ((WOVEN, 1),)))
+        last = Axis(last.size * groups.size, 1, Affine(0, ((INTERLEAVED, 1),)))
     else:
-        last = replace(last, index=Affine(0, ((WOVEN, 1),)))
+        last = replace(last, index=Affine(0, ((INTERLEAVED, 1),)))
     if any(item.ring or item.index.symbols & set(roles.sums) for item in others):
         raise Unsupported("its vectors have the sum twice")
     return replace(access, axes=(*others, last))
 
 
-def _find_weave(vectors: Sequence[Access], roles: Roles, extents: Mapping[str, int], short: bool) -> Weave:
+def _find_interleave(
+    vectors: Sequence[Access], roles: Roles, extents: Mapping[str, int], short: bool
+) -> Interleave:
     if len(roles.sums) > 2 or any(name not in extents for name in roles.sums):
         raise Unsupported("its sum is made of several loops")
     length = prod(extents[name] for name in roles.sums)
@@ -199,18 +201,24 @@ def _find_weave(vectors: Sequence[Access], roles: Roles, extents: Mapping[str, i
     unit = group
     for access in vectors:
         *others, last = access.axes
-        if last.size != length or last.stride != 1 or any(axis.index.coefficient(WOVEN) for axis in others):
+        if (
+            last.size != length
+            or last.stride != 1
+            or any(axis.index.coefficient(INTERLEAVED) for axis in others)
+        ):
             raise Unsupported("its vectors are longer than the sum, or do not lie along it")
         unit = gcd(unit, PIECE // BYTES[access.element], *(axis.stride for axis in others))
     if unit < 4:
         raise Unsupported("its vectors are read element by element")
-    return Weave(PIECE * (2 if short else 1), unit, length, roles.sums, group)
+    return Interleave(PIECE * (2 if short else 1), unit, length, roles.sums, group)
 
 
-def _lay(source: Access, loops: Sequence[str], extents: Mapping[str, int], weave: Weave) -> Access:
-    """The codes as they are woven: bytes of a row closest, then the rows, then what is outside."""
-    width = weave.blocks * WARP * PIECE
-    axes, stride = [Axis(width, 1, Affine(0, ((WOVEN, 1),)))], width
+def _interleaved_access(
+    source: Access, loops: Sequence[str], extents: Mapping[str, int], interleave: Interleave
+) -> Access:
+    """The codes as they are interleaved: bytes of a row closest, then the rows, then what is outside."""
+    width = interleave.blocks * WARP * PIECE
+    axes, stride = [Axis(width, 1, Affine(0, ((INTERLEAVED, 1),)))], width
     for name in reversed(loops):
         axes.append(Axis(extents[name], stride, Affine(0, ((name, 1),))))
         stride *= extents[name]
@@ -220,30 +228,30 @@ def _lay(source: Access, loops: Sequence[str], extents: Mapping[str, int], weave
 # --- weaving --------------------------------------------------------------------------------------------------------
 
 
-def write_code_product(plan: CodeProduct, tensors: Tensors) -> list[TileKernel]:
+def write_quantized_gemv(plan: QuantizedGemv, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a product: the one that weaves the codes, which runs once, and the product."""
-    return [_write_weave(plan), CodeWriter(plan.vector, tensors, code=plan).write()]
+    return [_write_interleave(plan), QuantizedGemvWriter(plan.vector, tensors, code=plan).write()]
 
 
-def _write_weave(plan: CodeProduct) -> TileKernel:
+def _write_interleave(plan: QuantizedGemv) -> TileKernel:
     """A work-group weaves a row."""
-    parameters, vector, weave = Parameters(), plan.vector, plan.weave
+    parameters, vector, interleave = Parameters(), plan.vector, plan.interleave
     target = parameters.add(PACKED, vector.matrix)
     source = parameters.add(vector.matrix_key, plan.source)
     builder = parameters.builder()
     extents, outer = vector.matrix_extents, (*vector.outer, vector.row)
     values = split_group(builder, outer, extents)
-    with builder.foreach([builder.constant(weave.blocks * WARP * PIECE)]) as (region, (byte,)):
+    with builder.foreach([builder.constant(interleave.blocks * WARP * PIECE)]) as (region, (byte,)):
         found = [
-            _read_code(region, source, weave, values, position)
-            for position in _positions(region, weave, byte)
+            _read_code(region, source, interleave, values, position)
+            for position in _positions(region, interleave, byte)
         ]
         value = found[0] if len(found) == 1 else _join(region, found)
-        region.store(value, target.memref, target.places(region, {**values, WOVEN: byte}))
+        region.store(value, target.memref, target.places(region, {**values, INTERLEAVED: byte}))
     return parameters.close(builder, prod(extents[name] for name in outer))
 
 
-def _positions(builder: Builder, weave: Weave, byte: Value) -> Iterator[Value]:
+def _positions(builder: Builder, interleave: Interleave, byte: Value) -> Iterator[Value]:
     """The elements of the sum whose codes a byte of a row holds."""
 
     def split(value: Value, size: int) -> tuple[Value, Value]:
@@ -252,27 +260,32 @@ def _positions(builder: Builder, weave: Weave, byte: Value) -> Iterator[Value]:
 
     block, rest = split(byte, WARP * PIECE)
     lane, place = split(rest, PIECE)
-    number, step = split(place, weave.unit)
-    parts = [(block, weave.width), (lane, weave.unit), (number, weave.each * WARP * weave.unit), (step, 1)]
+    number, step = split(place, interleave.unit)
+    parts = [
+        (block, interleave.width),
+        (lane, interleave.unit),
+        (number, interleave.each * WARP * interleave.unit),
+        (step, 1),
+    ]
     first = builder.constant(0)
     for value, factor in parts:
         scaled = builder.arith("mul", value, builder.constant(factor))
         first = builder.arith("add", first, scaled)
-    for more in range(weave.each):
-        yield builder.arith("add", first, builder.constant(more * WARP * weave.unit))
+    for more in range(interleave.each):
+        yield builder.arith("add", first, builder.constant(more * WARP * interleave.unit))
 
 
 def _read_code(
-    builder: Builder, source: Access, weave: Weave, values: Mapping[str, Value], position: Value
+    builder: Builder, source: Access, interleave: Interleave, values: Mapping[str, Value], position: Value
 ) -> Value:
     """A code, 0 behind the end of the sum."""
     type_ = Scalar(source.element)
-    if weave.length % weave.width == 0:
-        here = {**values, **weave.places(builder, position)}
+    if interleave.length % interleave.width == 0:
+        here = {**values, **interleave.places(builder, position)}
         return builder.load(source.memref, source.places(builder, here), type_)
-    inside = builder.compare("lt", position, builder.constant(weave.length))
+    inside = builder.compare("lt", position, builder.constant(interleave.length))
     then, otherwise, found = builder.inner(), builder.inner(), builder.names.new()
-    here = {**values, **weave.places(then, position)}
+    here = {**values, **interleave.places(then, position)}
     then.give(then.load(source.memref, source.places(then, here), type_))
     # Reals of 8 bits are no type of constants.
     otherwise.give(otherwise.cast(otherwise.constant(0, WORD), type_))
@@ -293,25 +306,25 @@ def _join(builder: Builder, codes: Sequence[Value]) -> Value:
 
 
 @dataclass(slots=True)
-class CodeWriter(VectorWriter):
+class QuantizedGemvWriter(GemvWriter):
     """The kernel of a product with codes while it is written."""
 
-    code: CodeProduct | None = None
+    code: QuantizedGemv | None = None
     groups: list[Access] = field(default_factory=list)
     """Scales along the sum."""
 
     @property
-    def weave(self) -> Weave:
+    def interleave(self) -> Interleave:
         """How codes lie."""
         if self.code is None:
             raise TypeError("a product of codes has codes")
-        return self.code.weave
+        return self.code.interleave
 
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
         """The kernel whose codes and vectors begin where 16 bytes of them can be read at once."""
         matrix, vectors = sides
-        promised = promise_pieces(kernel, [matrix], PIECE // BYTES[matrix.element])
-        promised = promise_pieces(promised, self.read_along(vectors, WOVEN), self.weave.unit)
+        promised = promise_vector_loads(kernel, [matrix], PIECE // BYTES[matrix.element])
+        promised = promise_vector_loads(promised, self.read_along(vectors, INTERLEAVED), self.interleave.unit)
         return replace(promised, attributes=group_sizes(self.plan.together))
 
     def add_scales(self) -> None:
@@ -323,11 +336,11 @@ class CodeWriter(VectorWriter):
         self, builder: Builder, sides: tuple[Access, Access], places: Sequence[Mapping[str, Value]]
     ) -> list[Value]:
         """The sums of each work-item, added up."""
-        weave, real = self.weave, self.plan.real
+        interleave, real = self.interleave, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         sums = [builder.constant(0.0, real)] * self.count_sums(len(places))
         together = self.plan.together
-        whole = weave.length // weave.width // together
+        whole = interleave.length // interleave.width // together
         for begin, end, unrolled in self.turns(whole, PIECE):
             attributes = Dictionary((DictionaryEntry("unroll", unrolled),))
             bounds = builder.constant(begin), builder.constant(end), None
@@ -335,9 +348,9 @@ class CodeWriter(VectorWriter):
                 start = self._start(loop.body, self._block_of(loop.body, loop.variable), lane)
                 loop.body.give(*self._block(loop.body, sides, start, places, loop.carried))
             sums = loop.results
-        if whole * together < weave.blocks:
+        if whole * together < interleave.blocks:
             start = self._start(builder, self._block_of(builder, builder.constant(whole)), lane)
-            sums = self._block(builder, sides, start, places, sums, weave.length)
+            sums = self._block(builder, sides, start, places, sums, interleave.length)
         return self.add_up(builder, sums if self.room is None else self.exchange(builder, sums, self.room))
 
     def _block_of(self, builder: Builder, turn: Value) -> Value:
@@ -358,10 +371,10 @@ class CodeWriter(VectorWriter):
             begin = builder.arith("mul", block, builder.constant(width))
             return builder.arith("add", begin, builder.arith("mul", lane, builder.constant(step)))
 
-        weave, there = self.weave, block
-        if weave.blocks % self.plan.together:
-            there = builder.arith("min", block, builder.constant(weave.blocks - 1))
-        return at(there, WARP * PIECE, PIECE), at(block, weave.width, weave.unit)
+        interleave, there = self.interleave, block
+        if interleave.blocks % self.plan.together:
+            there = builder.arith("min", block, builder.constant(interleave.blocks - 1))
+        return at(there, WARP * PIECE, PIECE), at(block, interleave.width, interleave.unit)
 
     def _block(
         self,
@@ -373,18 +386,18 @@ class CodeWriter(VectorWriter):
         end: int = 0,
     ) -> list[Value]:
         """What a block adds to each sum; units behind the end add nothing, where there is one."""
-        weave, real, found = self.weave, self.plan.real, list(sums)
+        interleave, real, found = self.interleave, self.plan.real, list(sums)
         rows: dict[tuple[Value, ...], list[Value]] = {}
         own = []
         for place in places:
-            key = tuple(place[name] for name in sorted(sides[0].loops() - {WOVEN}))
+            key = tuple(place[name] for name in sorted(sides[0].loops() - {INTERLEAVED}))
             if key not in rows:
                 rows[key] = self._codes(builder, sides[0], place, start[0])
             own.append(rows[key])
-        for number in range(weave.units):
-            step = builder.constant(number * WARP * weave.unit)
+        for number in range(interleave.units):
+            step = builder.constant(number * WARP * interleave.unit)
             position = builder.arith("add", start[1], step) if number else start[1]
-            numbers = [item[number * weave.unit :][: weave.unit] for item in own]
+            numbers = [item[number * interleave.unit :][: interleave.unit] for item in own]
             if not end:
                 found = self._unit(builder, sides[1], position, places, numbers, found)
                 continue
@@ -402,18 +415,18 @@ class CodeWriter(VectorWriter):
         self, builder: Builder, access: Access, place: Mapping[str, Value], start: Value
     ) -> list[Value]:
         """The numbers that the codes of a work-item are, in the order of its units."""
-        weave, real, type_ = self.weave, self.plan.real, Scalar(access.element)
+        interleave, real, type_ = self.interleave, self.plan.real, Scalar(access.element)
         found: list[Value] = []
         loaded = []
         for byte in range(PIECE):
             here = builder.arith("add", start, builder.constant(byte)) if byte else start
-            indices = access.places(builder, {**place, WOVEN: here})
+            indices = access.places(builder, {**place, INTERLEAVED: here})
             loaded.append(builder.load(access.memref, indices, type_))
-        if weave.each == 1:
+        if interleave.each == 1:
             return [builder.cast(item, real) for item in loaded]
         top, half = builder.constant(28, WORD), builder.constant(4, WORD)
-        for begin in range(0, PIECE, weave.unit):
-            words = [builder.cast(item, WORD) for item in loaded[begin : begin + weave.unit]]
+        for begin in range(0, PIECE, interleave.unit):
+            words = [builder.cast(item, WORD) for item in loaded[begin : begin + interleave.unit]]
             low = [
                 builder.arith("shr", builder.arith("shl", item, top, type_=WORD), top, type_=WORD)
                 for item in words
@@ -432,14 +445,14 @@ class CodeWriter(VectorWriter):
         sums: Sequence[Value],
     ) -> list[Value]:
         """What a unit adds to each sum; what several of them read is loaded once."""
-        weave, real, found = self.weave, self.plan.real, list(sums)
+        interleave, real, found = self.interleave, self.plan.real, list(sums)
         steps = [
-            {WOVEN: builder.arith("add", position, builder.constant(step)) if step else position}
-            for step in range(weave.unit)
+            {INTERLEAVED: builder.arith("add", position, builder.constant(step)) if step else position}
+            for step in range(interleave.unit)
         ]
         loaded = self.vectors(builder, vectors, steps, places, found)
         scales: dict[tuple[Value, ...], Value] = {}
-        sum_place = weave.places(builder, position) if self.groups else {}
+        sum_place = interleave.places(builder, position) if self.groups else {}
         for number, place in enumerate(places):
             pairs = list(zip(numbers[number], loaded[number % len(loaded)], strict=True))
             total = found[number]
@@ -449,7 +462,10 @@ class CodeWriter(VectorWriter):
                 total = add_product(builder, *pair, total, real)
             factors = []
             for access in self.groups:
-                own = (access.memref, *(place[name] for name in sorted(access.loops() - set(weave.loops))))
+                own = (
+                    access.memref,
+                    *(place[name] for name in sorted(access.loops() - set(interleave.loops))),
+                )
                 if own not in scales:
                     scales[own] = self.load(builder, access, {**place, **sum_place})
                 factors.append(scales[own])

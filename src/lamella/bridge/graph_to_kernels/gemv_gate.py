@@ -17,7 +17,7 @@ from lamella.ops.formula import Apply, Contraction, Element, Guard, Index, Looku
 from lamella.ops.formula import Scalar as Term
 
 
-def split_parts(group: ProductGroup, tensors: Tensors) -> tuple[ProductGroup, Tensors]:
+def split_gates(group: ProductGroup, tensors: Tensors) -> tuple[ProductGroup, Tensors]:
     """A product whose ends read parts of its rows, and its tensors; as they are where all ends read all rows."""
     target, extents = group.product.targets[0], extents_of(group.product)
     row = target.indices[-1] if target.indices else None

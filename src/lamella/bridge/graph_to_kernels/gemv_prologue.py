@@ -79,7 +79,7 @@ def _kept(
     return None
 
 
-def split_front(
+def split_prologue(
     stages: Sequence[Contraction], needed: Callable[[str, Sequence[Contraction]], bool]
 ) -> tuple[tuple[Contraction, ...], int]:
     """The stages that make a factor of the first product behind them, and where that is; nothing where they do not.
@@ -87,13 +87,13 @@ def split_front(
     `needed` tells whether a tensor is read by other stages than some, or outside.
     """
     place = next((place for place, item in enumerate(stages) if place and _has_two_factors(item)), 0)
-    front, made = stages[:place], [item.targets[0].tensor for item in stages[:place]]
-    used = place and front[-1].sign == "=" and made[-1] in _named(stages[place])
-    if not used or any(needed(name, (*front, stages[place])) for name in made):
+    prologue, made = stages[:place], [item.targets[0].tensor for item in stages[:place]]
+    used = place and prologue[-1].sign == "=" and made[-1] in _named(stages[place])
+    if not used or any(needed(name, (*prologue, stages[place])) for name in made):
         return (), 0
-    inside = {name for item in front[:-1] for name in _named(item)}
-    is_plain = all(item.sign == "+=" for item in front[:-1]) and len(set(made)) == len(made)
-    return (tuple(front), place) if is_plain and inside.isdisjoint(made) else ((), 0)
+    inside = {name for item in prologue[:-1] for name in _named(item)}
+    is_plain = all(item.sign == "+=" for item in prologue[:-1]) and len(set(made)) == len(made)
+    return (tuple(prologue), place) if is_plain and inside.isdisjoint(made) else ((), 0)
 
 
 def _has_two_factors(stage: Contraction) -> bool:
@@ -107,7 +107,7 @@ def _named(stage: Contraction) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class Prologue:
     """What stands before the vectors of a product: factors along the sum, sums of them, and factors of the result."""
 
     inside: tuple[Term, ...]
@@ -126,29 +126,29 @@ class Front:
         """What changes along a sum."""
         return [item for item in self.accesses.values() if name in item.loops()]
 
-    def along(self, change: Callable[[Access], Access]) -> Front:
+    def along(self, change: Callable[[Access], Access]) -> Prologue:
         """The same with other accesses."""
         return replace(self, accesses={key: change(item) for key, item in self.accesses.items()})
 
-    def added(self, parameters: Parameters) -> Front:
+    def added(self, parameters: Parameters) -> Prologue:
         """The same with accesses to the parameters of a kernel."""
         found = {key: parameters.add(self.keys[key], item) for key, item in self.accesses.items()}
         return replace(self, accesses=found)
 
 
-def find_front(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> Front | None:
+def find_prologue(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> Prologue | None:
     """What stands before a factor of a product, None where that is in memory; `narrow` are factors that are rounded."""
-    if not found.front:
+    if not found.prologue:
         return None
-    *before, map_ = found.front
+    *before, map_ = found.prologue
     made = {key_of(item.formula.targets[0]) for item in before}
     accesses = {
         key: found.accesses[key]
-        for item in found.front
+        for item in found.prologue
         for key in item.accesses
         if item.keys[key] not in made
     }
-    keys = {key: name for item in found.front for key, name in item.keys.items() if key in accesses}
+    keys = {key: name for item in found.prologue for key, name in item.keys.items() if key in accesses}
     for key in [id(map_.formula.targets[0]), *(id(item.formula.targets[0]) for item in before)]:
         accesses.pop(key, None)
     factors = list(_factors(map_.formula.values[0], narrow))
@@ -157,9 +157,9 @@ def find_front(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> Fro
     if any(_reads(item, made) for item in inside) or not inside:
         raise Unsupported("what stands before it is no product with one number for each vector")
     extents: dict[str, int] = {}
-    for item in found.front:
+    for item in found.prologue:
         extents |= {name: max(size, extents.get(name, 0)) for name, size in item.extents.items()}
-    return Front(inside, outside, tuple(map(_find_sum, before)), accesses, keys, extents)
+    return Prologue(inside, outside, tuple(map(_find_sum, before)), accesses, keys, extents)
 
 
 def _find_sum(item: End) -> tuple[Key, tuple[Term, ...], float]:
@@ -225,20 +225,20 @@ def _reads(term: Term, made: set[Key]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class FrontWriter:
+class PrologueWriter:
     """What stands before vectors, while the kernel of their product is written."""
 
-    front: Front
+    prologue: Prologue
     real: Scalar
     tensors: Tensors
 
     def _writer(self, builder: Builder, loops: Mapping[str, Value], terms: Sequence[Term]) -> EndWriter:
         """What writes terms; what they read at the same place is loaded once."""
-        found = EndWriter(self.real, self.tensors, self.front.extents, [builder])
+        found = EndWriter(self.real, self.tensors, self.prologue.extents, [builder])
         loaded: dict[Access, Value] = {}
         ready = {}
         for element in reachable(*terms):
-            access = self.front.accesses.get(id(element))
+            access = self.prologue.accesses.get(id(element))
             if access is None:
                 continue
             if access not in loaded:
@@ -252,29 +252,29 @@ class FrontWriter:
         self, builder: Builder, loops: Mapping[str, Value], sums: Sequence[Value]
     ) -> tuple[Value, list[Value]]:
         """An element of a vector, and the sums on the way with what it adds to each."""
-        inside = [item for _, terms, _ in self.front.sums for item in terms]
-        writing = self._writer(builder, loops, [*self.front.inside, *inside])
+        inside = [item for _, terms, _ in self.prologue.sums for item in terms]
+        writing = self._writer(builder, loops, [*self.prologue.inside, *inside])
         found = []
-        for (_, (first, *others), _), total in zip(self.front.sums, sums, strict=True):
+        for (_, (first, *others), _), total in zip(self.prologue.sums, sums, strict=True):
             value = writing.value(first)
             if others:
                 total = add_product(builder, value, self._product(writing, others), total, self.real)
             else:
                 total = builder.arith("add", total, value, type_=self.real)
             found.append(total)
-        return self._product(writing, self.front.inside), found
+        return self._product(writing, self.prologue.inside), found
 
     def scale(self, builder: Builder, loops: Mapping[str, Value], sums: Sequence[Value]) -> Value | None:
         """What a result is multiplied with, told the sums of its vector."""
-        if not self.front.outside:
+        if not self.prologue.outside:
             return None
         known = {}
-        for (key, _, number), value in zip(self.front.sums, sums, strict=True):
+        for (key, _, number), value in zip(self.prologue.sums, sums, strict=True):
             factor = builder.constant(number, self.real)
             known[key] = builder.arith("mul", value, factor, type_=self.real)
-        writing = self._writer(builder, loops, self.front.outside)
+        writing = self._writer(builder, loops, self.prologue.outside)
         writing.known = known
-        return self._product(writing, self.front.outside)
+        return self._product(writing, self.prologue.outside)
 
     def _product(self, writing: EndWriter, terms: Sequence[Term]) -> Value:
         first, *others = (writing.value(item) for item in terms)

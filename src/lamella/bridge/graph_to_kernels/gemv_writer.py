@@ -15,17 +15,17 @@ from math import prod
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.gemv import (
+    FIRST,
+    PIECE,
+    Gemv,
+    promise_vector_loads,
+)
+from lamella.bridge.graph_to_kernels.gemv_prologue import PrologueWriter, add_product
 from lamella.bridge.graph_to_kernels.k_major import write_k_major_pack
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
-from lamella.bridge.graph_to_kernels.vector_fronts import FrontWriter, add_product
-from lamella.bridge.graph_to_kernels.vector_products import (
-    FIRST,
-    PIECE,
-    VectorProduct,
-    promise_pieces,
-)
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.lang.tensor.check.kinds import BYTES
@@ -44,7 +44,7 @@ LANE = Scalar("i32")
 ROWS = "rows"
 
 
-def write_vector_product(plan: VectorProduct, tensors: Tensors) -> list[TileKernel]:
+def write_gemv(plan: Gemv, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a product, in the order in which they run."""
     found, before = plan.found, []
     if plan.packed:
@@ -52,18 +52,18 @@ def write_vector_product(plan: VectorProduct, tensors: Tensors) -> list[TileKern
         before = [
             write_k_major_pack(source, (plan.matrix_key, PACKED), (plan.row, plan.sum), plan.matrix_extents)
         ]
-    return [*before, VectorWriter(plan, tensors).write()]
+    return [*before, GemvWriter(plan, tensors).write()]
 
 
 @dataclass(slots=True)
-class VectorWriter:
+class GemvWriter:
     """The kernel of a product while it is written."""
 
-    plan: VectorProduct
+    plan: Gemv
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
-    front: FrontWriter | None = None
+    prologue: PrologueWriter | None = None
     room: Value | None = None
     """Memory of a work-group for sums that its subgroups share."""
 
@@ -75,10 +75,10 @@ class VectorWriter:
                 self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
         matrix_key = PACKED if plan.packed else plan.matrix_key
         sides = self._add(matrix_key, plan.matrix), plan.vectors
-        if plan.front is None:
+        if plan.prologue is None:
             sides = sides[0], self._add(plan.vectors_key, plan.vectors)
         else:
-            self.front = FrontWriter(plan.front.added(self.parameters), plan.real, self.tensors)
+            self.prologue = PrologueWriter(plan.prologue.added(self.parameters), plan.real, self.tensors)
         scales = [self._add(item.key, item.access) for item in found.scales]
         self.add_scales()
         builder = self.parameters.builder()
@@ -106,11 +106,11 @@ class VectorWriter:
         """The kernel whose factors begin where pieces of them can be read at once."""
         along = [sides[0], *self.read_along(sides[1], self.plan.sum)]
         sizes = group_sizes(self.plan.together, self.plan.registers)
-        return replace(promise_pieces(kernel, along, self.plan.piece), attributes=sizes)
+        return replace(promise_vector_loads(kernel, along, self.plan.piece), attributes=sizes)
 
     def read_along(self, vectors: Access, sum_: str) -> Sequence[Access]:
         """What is read for an element of a vector."""
-        return [vectors] if self.front is None else self.front.front.along_sum(sum_)
+        return [vectors] if self.prologue is None else self.prologue.prologue.along_sum(sum_)
 
     def add_scales(self) -> None:
         """Parameters of what else a row is read with; nothing here."""
@@ -202,7 +202,7 @@ class VectorWriter:
 
     def count_sums(self, places: int) -> int:
         """The sums of a subgroup: those of its places, and those on the way."""
-        more = 0 if self.plan.front is None else len(self.plan.front.sums)
+        more = 0 if self.plan.prologue is None else len(self.plan.prologue.sums)
         return places + more * self._columns
 
     @property
@@ -263,12 +263,12 @@ class VectorWriter:
         for column in range(self._columns):
             place, values = places[column], list[Value]()
             for step in steps:
-                if self.front is None:
+                if self.prologue is None:
                     values.append(self.load(builder, access, {**place, **step}))
                     continue
-                count = len(self.front.front.sums)
+                count = len(self.prologue.prologue.sums)
                 on_way = slice(len(places) + column * count, len(places) + (column + 1) * count)
-                value, sums[on_way] = self.front.element(builder, {**place, **step}, sums[on_way])
+                value, sums[on_way] = self.prologue.element(builder, {**place, **step}, sums[on_way])
                 values.append(value)
             found.append(values)
         return found
@@ -337,7 +337,9 @@ class VectorWriter:
                 for item in range(columns)
             ]
             values.append(self._pick(builder, lane, mine))
-        factors = [] if self.front is None else self._on_way(builder, lane, own, sums[count * plan.parts :])
+        factors = (
+            [] if self.prologue is None else self._on_way(builder, lane, own, sums[count * plan.parts :])
+        )
         for part, value in enumerate(values):
             for item in (*scales[part], *factors):
                 value = builder.arith("mul", value, item, type_=plan.real)
@@ -356,14 +358,14 @@ class VectorWriter:
         self, builder: Builder, lane: Value, own: Mapping[str, Value], sums: Sequence[Value]
     ) -> list[Value]:
         """What the result of a work-item is multiplied with, told the sums on the way of each column."""
-        if self.front is None:
+        if self.prologue is None:
             return []
         each = len(sums) // self._columns
         mine = []
         for place in range(each):
             columns = [sums[column * each + place] for column in range(self._columns)]
             mine.append(self._pick(builder, lane, columns * self.plan.rows))
-        scale = self.front.scale(builder, own, mine)
+        scale = self.prologue.scale(builder, own, mine)
         return [] if scale is None else [scale]
 
     def _store(

@@ -44,7 +44,7 @@ BLOCK = "block of rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class TransposedGemv:
     """A few sums of the rows of a matrix."""
 
     found: PreparedProduct
@@ -76,7 +76,9 @@ class Mixture:
         return prod(self.found.extents[name] for name in self.outer) * self.blocks
 
 
-def find_mixture(group: ProductGroup, tensors: Tensors, real: Scalar, target: Target) -> Mixture:
+def find_transposed_gemv(
+    group: ProductGroup, tensors: Tensors, real: Scalar, target: Target
+) -> TransposedGemv:
     """How subgroups share a sum of rows; Unsupported says why they do not."""
     if not target.has_threads:
         raise Unsupported("work-items are lanes")
@@ -97,22 +99,22 @@ def find_mixture(group: ProductGroup, tensors: Tensors, real: Scalar, target: Ta
     ):
         raise Unsupported("its rows do not lie closest, or its sum is short")
     piece = gcd(PIECE, max(1, extents[roles.row] // WARP))
-    return Mixture(
+    return TransposedGemv(
         found, real, roles.row, roles.columns, roles.batch, roles.sums[0], matrix, found.keys[flipped],
         found.factors[not flipped], found.keys[not flipped], piece,
     )  # fmt: skip
 
 
-def write_mixture(plan: Mixture, tensors: Tensors) -> list[TileKernel]:
+def write_transposed_gemv(plan: TransposedGemv, tensors: Tensors) -> list[TileKernel]:
     """The kernel of a few sums of rows."""
-    return [_MixtureWriter(plan, tensors).write()]
+    return [_TransposedGemvWriter(plan, tensors).write()]
 
 
 @dataclass(slots=True)
-class _MixtureWriter:
+class _TransposedGemvWriter:
     """The kernel while it is written."""
 
-    plan: Mixture
+    plan: TransposedGemv
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)

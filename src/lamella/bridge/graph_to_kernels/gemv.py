@@ -1,8 +1,8 @@
 """Products of a matrix with a vector, or a few, where work-items are threads: a subgroup goes along the rows together.
 
 Such a product reads each element of the matrix once, so that memory decides how long it takes: the work-items of a
-subgroup read neighbouring pieces of a row of the matrix, and add their sums up at the end (`vector_writer.py`). What
-normalises the vectors is computed on the way (`vector_fronts.py`), and a gate joins rows (`vector_parts.py`).
+subgroup read neighbouring pieces of a row of the matrix, and add their sums up at the end (`gemv_writer.py`). What
+normalises the vectors is computed on the way (`gemv_prologue.py`), and a gate joins rows (`gemv_gate.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.gemv_prologue import Prologue, find_prologue
 from lamella.bridge.graph_to_kernels.k_major import k_major_access
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -27,7 +28,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_roles,
     prepare_product,
 )
-from lamella.bridge.graph_to_kernels.vector_fronts import Front, find_front
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
@@ -64,7 +64,7 @@ BESIDE, LEAST_BESIDE = 32, 24
 
 
 @dataclass(frozen=True, slots=True)
-class VectorProduct:
+class Gemv:
     """A product of a matrix with a few vectors."""
 
     found: PreparedProduct
@@ -83,7 +83,7 @@ class VectorProduct:
     """Rows of a subgroup."""
     packed: bool
     """Whether the matrix is laid along the sum by a kernel of its own."""
-    front: Front | None = None
+    prologue: Prologue | None = None
     """What stands before the vectors, where they are not in memory."""
     together: int = 1
     """Subgroups of a work-group, which share the sums of all its rows."""
@@ -118,14 +118,14 @@ class VectorProduct:
         return -(-self.found.extents[self.row] // self.rows)
 
 
-def find_vector_product(
+def find_gemv(
     group: ProductGroup,
     tensors: Tensors,
     real: Scalar,
     target: Target,
     constant: frozenset[Key],
     narrow: bool = False,
-) -> VectorProduct:
+) -> Gemv:
     """How subgroups compute a product with few vectors; Unsupported says why they do not.
 
     With `narrow` vectors that are rounded before the product need not be, where they are not in memory.
@@ -146,24 +146,24 @@ def find_vector_product(
     if packed:
         row_extents = {**extents, roles.row: extents[roles.row] * group.parts}
         matrix = k_major_access(matrix, (roles.row, inner), row_extents)
-    front = find_front(found, roles.sums, narrow)
-    along = [vectors] if front is None else [vectors, *front.along_sum(inner)]
-    plan = VectorProduct(
+    prologue = find_prologue(found, roles.sums, narrow)
+    along = [vectors] if prologue is None else [vectors, *prologue.along_sum(inner)]
+    plan = Gemv(
         found, real, roles.row, roles.columns, roles.batch, inner, matrix, found.keys[flipped],
         vectors, found.keys[not flipped], _piece([matrix, *along], inner, extents, PIECE // BYTES[matrix.element]),
-        count_rows(group, roles, extents, target), packed, front,
+        count_rows(group, roles, extents, target), packed, prologue,
     )  # fmt: skip
     read = sum(BYTES[item.element] for item in (along[1:] or along)) * extents[inner]
     if read > NEAR:
-        plan = put_together(plan, target, extents[inner] // (plan.piece * WARP))
-    if plan.together == 1 and front is not None:
+        plan = share_rows_across_warps(plan, target, extents[inner] // (plan.piece * WARP))
+    if plan.together == 1 and prologue is not None:
         # Each subgroup reads all of a vector: neighbours are to read neighbouring pieces.
         most = PIECE // max(BYTES[item.element] for item in (matrix, *along[1:]))
         plan = replace(plan, piece=_piece([matrix, *along], inner, extents, most))
     return replace(plan, registers=_count_registers(plan, target))
 
 
-def _count_registers(plan: VectorProduct, target: Target) -> int | None:
+def _count_registers(plan: Gemv, target: Target) -> int | None:
     """A bound where work-items hold more of the matrix than leaves half of a multiprocessor to the kernel behind."""
     if plan.together == 1:
         return None
@@ -183,7 +183,7 @@ def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], ta
     return max(1, min(wanted, MOST_SUMS // (columns * group.parts), extents[roles.row]))
 
 
-def put_together(plan: VectorProduct, target: Target, steps: int) -> VectorProduct:
+def share_rows_across_warps(plan: Gemv, target: Target, steps: int) -> Gemv:
     """The plan with subgroups that share the steps of a sum, as many as leave a work-group for each multiprocessor."""
     extents, together = plan.found.extents, TOGETHER
     sums = plan.rows * plan.parts * prod(extents[name] for name in plan.columns)
@@ -207,7 +207,7 @@ def _piece(factors: Sequence[Access], inner: str, extents: Mapping[str, int], mo
     return gcd(size, extents[inner])
 
 
-def promise_pieces(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
+def promise_vector_loads(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
     """The kernel whose factors begin where pieces of them can be read at once."""
     names = {item.memref.name for item in sides}
     parameters = []
