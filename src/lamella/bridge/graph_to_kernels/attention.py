@@ -19,6 +19,7 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.attention_mask import KeyBound, VisibleKeys, find_visible
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
 from lamella.bridge.graph_to_kernels.terms import TermWriter, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter, load_outside, split_group
@@ -39,7 +40,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     verify_whole,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.visible_keys import KeyBound, VisibleKeys, find_visible
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Cast, CoopLoad, Coopmatrix, CoopStore, If, LifetimeStop, Scalar, Value

@@ -14,8 +14,8 @@ from math import prod
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import Attention, find_attention
-from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
-from lamella.bridge.graph_to_kernels.attention_ways import attention_ways
+from lamella.bridge.graph_to_kernels.attention_backward import find_attention_backward
+from lamella.bridge.graph_to_kernels.attention_variants import attention_variants
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     Held,
@@ -26,6 +26,7 @@ from lamella.bridge.graph_to_kernels.contraction import (
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.dequantize import DECODED
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
+from lamella.bridge.graph_to_kernels.flash_attention_backward import write_flash_attention_backward
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.gemv_prologue import keep_factors, split_prologue
 from lamella.bridge.graph_to_kernels.inline import Stages
@@ -38,8 +39,7 @@ from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.placed_sums import part_long_sums
 from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
-from lamella.bridge.graph_to_kernels.split_attention import SPLIT
-from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
+from lamella.bridge.graph_to_kernels.split_kv_attention import SPLIT
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
 from lamella.bridge.graph_to_kernels.sum_parts import add_parts, lay_sums
 from lamella.bridge.graph_to_kernels.tables import tabulate
@@ -118,7 +118,7 @@ class GroupWriter:
         attention = find_attention(self.stages.contractions, self.stages.outputs)
         if attention is not None and self._add_attention(attention):
             return tuple(self.calls)
-        if self._add_gradient():
+        if self._add_attention_backward():
             return tuple(self.calls)
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
@@ -142,7 +142,7 @@ class GroupWriter:
 
     def _add_attention(self, attention: Attention) -> bool:
         """One kernel for an attention, where one is written."""
-        for write in attention_ways(self.target, self.narrow):
+        for write in attention_variants(self.target, self.narrow):
             with suppress(Unsupported):
                 for kernel in write(attention, self._views, self._real, self.target):
                     self._add_tile(kernel)
@@ -150,13 +150,17 @@ class GroupWriter:
         self.rounds = self.target.has_threads and self.narrow
         return False
 
-    def _add_gradient(self) -> bool:
+    def _add_attention_backward(self) -> bool:
         """The kernels of the way back through an attention, where they are written."""
-        roles = find_gradient(self.stages.contractions, self._views) if self.target.has_threads else None
+        roles = (
+            find_attention_backward(self.stages.contractions, self._views)
+            if self.target.has_threads
+            else None
+        )
         if roles is None or not self.narrow:
             return False
         with suppress(Unsupported):
-            for kernel in write_stream_gradient(roles, self._real, self.target):
+            for kernel in write_flash_attention_backward(roles, self._real, self.target):
                 self._add_tile(kernel)
             return True
         self.rounds = True

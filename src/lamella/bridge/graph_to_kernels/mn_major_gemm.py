@@ -14,7 +14,6 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, form_value
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, write_k_major_pack
-from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines, with_pairs
 from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     STEP,
     TensorCoreGemm,
@@ -24,6 +23,7 @@ from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Tensors
+from lamella.bridge.graph_to_kernels.tma_operands import flatten_lines, with_pairs
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, SUMS
 from lamella.kernels.target import Target

@@ -17,13 +17,13 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
+from lamella.bridge.graph_to_kernels.decode_attention import pieces_at_once
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.owner_tables import tell_fault
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
-from lamella.bridge.graph_to_kernels.vector_attention import pieces_at_once
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target

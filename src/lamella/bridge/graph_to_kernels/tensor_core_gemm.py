@@ -25,7 +25,6 @@ from lamella.bridge.graph_to_kernels.k_major import (
     k_major_access,
     write_k_major_pack,
 )
-from lamella.bridge.graph_to_kernels.stream_sides import flatten_lines
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -38,6 +37,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     find_roles,
     prepare_product,
 )
+from lamella.bridge.graph_to_kernels.tma_operands import flatten_lines
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, DEPTH, FACTORS, SUMS
 from lamella.kernels.target import Target

@@ -330,7 +330,8 @@ def prepare_product(
     keys = [key_of(item) for item in parts]
     scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
     return PreparedProduct(
-        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, prologue, copies
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, prologue,
+        copies,
     )  # fmt: skip
 
 

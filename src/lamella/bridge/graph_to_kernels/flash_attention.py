@@ -27,18 +27,18 @@ from lamella.bridge.graph_to_kernels.attention import (
     find_attention_roles,
 )
 from lamella.bridge.graph_to_kernels.softmax import SoftmaxReader, divided, read_softmax
-from lamella.bridge.graph_to_kernels.stream_sides import (
-    NARROW,
-    TILE,
-    head_view,
-    lay_side,
-    padded,
-    split_turns,
-    with_pairs,
-)
 from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import End, Tensors, held_access, key_of
+from lamella.bridge.graph_to_kernels.tma_operands import (
+    NARROW,
+    TILE,
+    balanced_blocks,
+    head_view,
+    padded,
+    tma_operand,
+    with_pairs,
+)
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, SUMS
 from lamella.kernels.target import Target
@@ -73,7 +73,7 @@ ROW = Coopmatrix(SUMS, 1, COLUMNS, "matrix_acc")
 WEIGHTS = Coopmatrix(NARROW, TILE, COLUMNS, "matrix_b")
 
 
-def write_stream_attention(
+def write_flash_attention(
     attention: Attention, tensors: Tensors, real: Scalar, target: Target
 ) -> list[TileKernel]:
     """The kernels of an attention whose factors may be rounded; Unsupported says why there are none."""
@@ -83,7 +83,7 @@ def write_stream_attention(
     softmax, bound = _find_softmax(roles)
     roles = replace(roles, ends=tuple(divided(item, roles, softmax) for item in roles.ends))
     _verify(roles, softmax)
-    return _StreamWriter(roles, tensors, softmax, bound, target).write()
+    return _FlashAttentionWriter(roles, tensors, softmax, bound, target).write()
 
 
 def _verify(roles: AttentionRoles, softmax: SoftmaxReader) -> None:
@@ -132,7 +132,7 @@ class _State:
 
 
 @dataclass(slots=True)
-class _StreamWriter:
+class _FlashAttentionWriter:
     """The kernels while they are written."""
 
     roles: AttentionRoles
@@ -158,7 +158,7 @@ class _StreamWriter:
         words = "queries", "keys", "values"
         for line, access, key, word in zip(lines, accesses, roles.keys, words, strict=True):
             loops = (*roles.outer, *line)
-            side, own, before = lay_side(access, (key, word), line[0], loops, roles.extents)
+            side, own, before = tma_operand(access, (key, word), line[0], loops, roles.extents)
             kernels += before
             sides.append(self.parameters.add(own, side))
         return [*kernels, self._write_attention(sides)]
@@ -167,7 +167,7 @@ class _StreamWriter:
         roles, extents = self.roles, self.roles.extents
         blocks, builder = padded(extents[roles.query]) // TILE, self.parameters.builder()
         with builder.parallel() as region:
-            values = split_turns(region, roles.outer, {**extents, BLOCK: blocks}, BLOCK, self.target)
+            values = balanced_blocks(region, roles.outer, {**extents, BLOCK: blocks}, BLOCK, self.target)
             block = region.arith("sub", region.constant(blocks - 1), values[BLOCK])
             first = region.arith("mul", block, region.constant(TILE))
             subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)

@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.attention import Attention, write_attention
+from lamella.bridge.graph_to_kernels.decode_attention import write_decode_attention
+from lamella.bridge.graph_to_kernels.flash_attention import write_flash_attention
 from lamella.bridge.graph_to_kernels.mma_attention import write_mma_attention
-from lamella.bridge.graph_to_kernels.split_attention import write_split_attention
-from lamella.bridge.graph_to_kernels.stream_attention import write_stream_attention
+from lamella.bridge.graph_to_kernels.split_kv_attention import write_split_kv_attention
 from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
-from lamella.bridge.graph_to_kernels.vector_attention import write_vector_attention
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Scalar
 
@@ -28,16 +28,16 @@ def _whole_stream(
     attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
 ) -> list[TileKernel]:
     """The kernel past which keys stream, where nothing has to be laid for it before."""
-    kernels = write_stream_attention(attention, tensors, real, target)
+    kernels = write_flash_attention(attention, tensors, real, target)
     if len(kernels) > 1:
         raise Unsupported("its factors are no whole tiles of halves")
     return kernels
 
 
-def _vector_attention(
+def _decode_attention(
     attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
 ) -> list[TileKernel]:
-    return [write_vector_attention(attention, tensors, real, target)]
+    return [write_decode_attention(attention, tensors, real, target)]
 
 
 def _attention(
@@ -50,10 +50,10 @@ WriteAttention: TypeAlias = Callable[[Attention, Mapping[Key, TensorView], Scala
 """Gives the kernels of an attention, or says why there are none of its kind."""
 
 
-def attention_ways(target: Target, narrow: bool) -> Sequence[WriteAttention]:
+def attention_variants(target: Target, narrow: bool) -> Sequence[WriteAttention]:
     """The ways for a target, where factors may be rounded to bf16 or not."""
     if not target.has_threads:
         return (_attention,)
     # Threads are many, and so are the scores: products of their own share them out better than lanes could.
-    ways = (_whole_stream, _mma_attention, write_stream_attention) if narrow else ()
-    return (write_split_attention, _vector_attention, *ways)
+    ways = (_whole_stream, _mma_attention, write_flash_attention) if narrow else ()
+    return (write_split_kv_attention, _decode_attention, *ways)

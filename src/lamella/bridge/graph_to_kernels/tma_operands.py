@@ -67,7 +67,7 @@ def padded(count: int) -> int:
     return -(-count // TILE) * TILE
 
 
-def lay_side(
+def tma_operand(
     access: Access, keys: tuple[Key, str], line: str, loops: Sequence[str], extents: Mapping[str, int]
 ) -> tuple[Access, Key, list[TileKernel]]:
     """A factor as a matrix of halves in whole tiles, with its key: as it lies, or laid and rounded by a kernel.
@@ -102,7 +102,7 @@ def head_view(
     return builder.subview(side.memref, slices, type_)
 
 
-def split_turns(
+def balanced_blocks(
     builder: Builder, loops: Sequence[str], sizes: Mapping[str, int], block: str, target: Target
 ) -> dict[str, Value]:
     """The numbers that a work-group stands for: blocks from the first to the last, all heads of each.

@@ -17,8 +17,8 @@ from math import log, prod
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, matrix_view
-from lamella.bridge.graph_to_kernels.attention_gradient import WIDTH, GradientRoles, Side
-from lamella.bridge.graph_to_kernels.stream_attention import (
+from lamella.bridge.graph_to_kernels.attention_backward import WIDTH, BackwardRoles, Operand
+from lamella.bridge.graph_to_kernels.flash_attention import (
     HIDDEN,
     LANE,
     MOST_WIDE,
@@ -27,15 +27,15 @@ from lamella.bridge.graph_to_kernels.stream_attention import (
     ROW,
     exponential,
 )
-from lamella.bridge.graph_to_kernels.stream_sides import (
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tma_operands import (
     NARROW,
     TILE,
+    balanced_blocks,
     head_view,
-    lay_side,
-    split_turns,
+    tma_operand,
     with_pairs,
 )
-from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, SUMS
 from lamella.kernels.target import Target
@@ -65,7 +65,7 @@ COLUMN = Coopmatrix(SUMS, STREAMED, 1, "matrix_acc")
 WEIGHTS = Coopmatrix(NARROW, STREAMED, COLUMNS, "matrix_b")
 
 
-def write_stream_gradient(roles: GradientRoles, real: Scalar, target: Target) -> list[TileKernel]:
+def write_flash_attention_backward(roles: BackwardRoles, real: Scalar, target: Target) -> list[TileKernel]:
     """The kernels of the way back, whose factors may be rounded; Unsupported says why there are none."""
     if not target.has_warpgroups or real.name != SUMS:
         raise Unsupported("no warpgroups compute it")
@@ -78,16 +78,16 @@ def write_stream_gradient(roles: GradientRoles, real: Scalar, target: Target) ->
         raise Unsupported("its queries and keys are not the same")
     if roles.scale <= 0:
         raise Unsupported("its scores are not scaled")
-    return _GradientWriter(roles, target).write()
+    return _BackwardWriter(roles, target).write()
 
 
 @dataclass(slots=True)
-class _GradientWriter:
+class _BackwardWriter:
     """The kernels while they are written."""
 
-    roles: GradientRoles
+    roles: BackwardRoles
     target: Target
-    sides: dict[str, Side] = field(default_factory=dict)
+    sides: dict[str, Operand] = field(default_factory=dict)
     """Queries, keys, values and what comes back, as matrices of halves."""
 
     def write(self) -> list[TileKernel]:
@@ -97,9 +97,9 @@ class _GradientWriter:
         for name, side in factors.items():
             line, inner = self._lies(name)
             loops = (*roles.heads, *roles.share, line, inner)
-            access, key, before = lay_side(side.access, (side.key, name), line, loops, roles.extents)
+            access, key, before = tma_operand(side.access, (side.key, name), line, loops, roles.extents)
             kernels += before
-            self.sides[name] = Side(access, key)
+            self.sides[name] = Operand(access, key)
         return [*kernels, self._write_keys(), self._write_queries()]
 
     def _lies(self, name: str) -> tuple[str, str]:
@@ -117,7 +117,7 @@ class _GradientWriter:
         builder = writing.begin()
         with builder.parallel() as region:
             blocks = extents[roles.key] // TILE
-            values = split_turns(region, roles.heads, {**extents, BLOCK: blocks}, BLOCK, self.target)
+            values = balanced_blocks(region, roles.heads, {**extents, BLOCK: blocks}, BLOCK, self.target)
             first = region.arith("mul", values[BLOCK], region.constant(TILE))
             own = _own_columns(region, first)
             held = [writing.hold(region, name, values, own) for name in ("keys", "values")]
@@ -159,7 +159,7 @@ class _GradientWriter:
         if roles.causal:
             middle = builder.arith("add", first, builder.constant(TILE))
             spans = [(first, middle, True), (middle, end, False)]
-        streamed = _Streamed(("queries", "given"), held, own, rows, COLUMN)
+        streamed = _TiledOperands(("queries", "given"), held, own, rows, COLUMN)
         return self._stream(builder, writing, values, streamed, spans, carried)
 
     # --- queries ----------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class _GradientWriter:
         outer = (*roles.heads, *roles.share)
         with builder.parallel() as region:
             blocks = extents[roles.query] // TILE
-            values = split_turns(region, outer, {**extents, BLOCK: blocks}, BLOCK, self.target)
+            values = balanced_blocks(region, outer, {**extents, BLOCK: blocks}, BLOCK, self.target)
             # The last queries see most keys.
             block = region.arith("sub", region.constant(blocks - 1), values[BLOCK])
             first = region.arith("mul", block, region.constant(TILE))
@@ -187,7 +187,7 @@ class _GradientWriter:
             if roles.causal:
                 last = region.arith("add", first, region.constant(TILE))
                 spans = [(zero, first, False), (first, last, True)]
-            streamed = _Streamed(("keys", "values"), held, own, rows, ROW)
+            streamed = _TiledOperands(("keys", "values"), held, own, rows, ROW)
             start = [(region.constant(0.0, kind), kind)]
             (total,) = self._stream(region, writing, values, streamed, spans, start)
             total = region.value(CoopScale(region.constant(roles.factor, REAL), total, kind))
@@ -202,7 +202,7 @@ class _GradientWriter:
         builder: Builder,
         writing: _KernelWriter,
         values: Mapping[str, Value],
-        streamed: _Streamed,
+        streamed: _TiledOperands,
         spans: Sequence[tuple[Value, Value, bool]],
         carried: Sequence[tuple[Value, Coopmatrix]],
     ) -> list[Value]:
@@ -226,7 +226,7 @@ class _GradientWriter:
         self,
         body: Builder,
         writing: _KernelWriter,
-        source: tuple[_Streamed, Sequence[Value]],
+        source: tuple[_TiledOperands, Sequence[Value]],
         place: tuple[Value, bool],
         sums: Sequence[tuple[Value, Coopmatrix]],
     ) -> list[tuple[Value, Coopmatrix]]:
@@ -248,7 +248,7 @@ class _GradientWriter:
             back = writing.tile(body, streamed.names[1], heads[1], at, turned=True)
             found[1] = body.value(CoopMulAdd(back, body.cast(weights, WEIGHTS), total, kind)), kind
         along = streamed.line(body, 1, at)
-        steep = body.cast(_steepen(body, weights, toward, along), WEIGHTS)
+        steep = body.cast(_score_gradient(body, weights, toward, along), WEIGHTS)
         total, kind = sums[0]
         turned = writing.tile(body, streamed.names[0], heads[0], at, turned=True)
         found[0] = body.value(CoopMulAdd(turned, steep, total, kind)), kind
@@ -256,7 +256,7 @@ class _GradientWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Streamed:
+class _TiledOperands:
     """What streams past the columns of a subgroup, and what these hold."""
 
     names: tuple[str, str]
@@ -278,8 +278,8 @@ class _Streamed:
 class _KernelWriter:
     """One kernel while it is written."""
 
-    roles: GradientRoles
-    sides: Mapping[str, Side]
+    roles: BackwardRoles
+    sides: Mapping[str, Operand]
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[str, Access] = field(default_factory=dict)
 
@@ -367,7 +367,7 @@ def _weigh(builder: Builder, scores: Value, logs: Value, lines: Coopmatrix, scal
     return builder.value(Arith("fma", (scores, builder.constant(scale / log(2.0), SCORES), spread), SCORES))
 
 
-def _steepen(builder: Builder, weights: Value, toward: Value, along: Value) -> Value:
+def _score_gradient(builder: Builder, weights: Value, toward: Value, along: Value) -> Value:
     """What comes back to scores, but for a factor."""
     spread = builder.value(CoopConstruct(along, SCORES))
     return builder.value(

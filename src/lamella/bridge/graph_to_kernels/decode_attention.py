@@ -60,7 +60,7 @@ TOGETHER = {"+=": "add", ">=": "max", "<=": "min"}
 LANE = Scalar("i32")
 
 
-def write_vector_attention(
+def write_decode_attention(
     attention: Attention, tensors: Tensors, real: Scalar, target: Target
 ) -> TileKernel:
     """The kernel of an attention of few queries; Unsupported says why there is none."""
@@ -68,16 +68,16 @@ def write_vector_attention(
         raise Unsupported("work-items are lanes")
     roles = find_attention_roles(attention, tensors, real, target, MOST_QUERIES)
     roles = replace(roles, rows=roles.extents[roles.query])
-    verify_vectors(roles)
+    verify_warp_vectors(roles)
     if roles.extents[roles.key] > MOST_KEYS:
         raise Unsupported("it has many keys")
     room = roles.rows * (roles.extents[roles.key] + SUBGROUPS * roles.extents[roles.width] + 2 * WARP)
     if 4 * room > target.local_bytes:
         raise Unsupported("its scores do not fit into local memory")
-    return _VectorAttentionWriter(roles, tensors).write()
+    return _DecodeAttentionWriter(roles, tensors).write()
 
 
-def verify_vectors(roles: AttentionRoles) -> None:
+def verify_warp_vectors(roles: AttentionRoles) -> None:
     """Refuse what a subgroup does not go along."""
     if any(map(is_open, roles.extents.values())) or len(roles.depth) != 1 or roles.real.name != "f32":
         raise Unsupported("its extents are open, or its scores sums over several loops")
@@ -98,7 +98,7 @@ def pieces_at_once(access: Access, each: int) -> int:
 
 
 @dataclass(slots=True)
-class _VectorAttentionWriter(AttentionWriter):
+class _DecodeAttentionWriter(AttentionWriter):
     """The kernel while it is written; one region of work-items, with barriers."""
 
     lane: Value = Value("")

@@ -15,6 +15,7 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.attention import is_product, place_in
+from lamella.bridge.graph_to_kernels.attention_mask import KeyBound, VisibleKeys, find_visible
 from lamella.bridge.graph_to_kernels.score_terms import find_factor, is_reals, without_guard
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
@@ -26,7 +27,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     verify_whole,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.visible_keys import KeyBound, VisibleKeys, find_visible
 from lamella.ops.formula import Apply, Contraction, Element
 from lamella.ops.formula import Scalar as Term
 
@@ -36,7 +36,7 @@ PRODUCTS, MAPS = 5, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Operand:
     """A tensor that is read or written: its access over the loops of the scores and of WIDTH, and its key."""
 
     access: Access
@@ -44,7 +44,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientRoles:
+class BackwardRoles:
     """Which loop and which tensor of the way back is what."""
 
     extents: Mapping[str, int]
@@ -55,35 +55,35 @@ class GradientRoles:
     """The other loops of keys."""
     share: tuple[str, ...]
     """Those that queries have and keys have not."""
-    queries: Side
-    keys: Side
-    values: Side
-    given: Side
+    queries: Operand
+    keys: Operand
+    values: Operand
+    given: Operand
     """What comes back to the mixture."""
-    logs: Side
-    along: Side
+    logs: Operand
+    along: Operand
     scale: float
     """By what scores are multiplied before the exponential."""
     factor: float
     """By what their gradient is multiplied."""
     causal: bool
-    to_queries: Side
-    to_keys: Side
-    to_values: Side
+    to_queries: Operand
+    to_keys: Operand
+    to_values: Operand
 
 
-def find_gradient(stages: Sequence[Contraction], tensors: Tensors) -> GradientRoles | None:
+def find_attention_backward(stages: Sequence[Contraction], tensors: Tensors) -> BackwardRoles | None:
     """The way back that stages are; None where they are something else."""
     if len(stages) != PRODUCTS + MAPS or sum(map(is_product, stages)) != PRODUCTS:
         return None
     try:
-        return _GradientReader(tensors).read(stages)
+        return _BackwardReader(tensors).read(stages)
     except Unsupported:
         return None
 
 
 @dataclass(slots=True)
-class _GradientReader:
+class _BackwardReader:
     """Reads stages one after the other."""
 
     tensors: Tensors
@@ -91,7 +91,7 @@ class _GradientReader:
     """Where each tensor of scores is reached in each dimension, over the loops of the scores."""
     extents: dict[str, int] = field(default_factory=dict)
 
-    def read(self, stages: Sequence[Contraction]) -> GradientRoles:
+    def read(self, stages: Sequence[Contraction]) -> BackwardRoles:
         """Which is which; Unsupported where one is not there."""
         products = {item.targets[0].tensor: item for item in stages if is_product(item)}
         weigh, steepen = (item for item in stages if not is_product(item))
@@ -105,7 +105,7 @@ class _GradientReader:
         self.places[target.tensor] = self._place(target, scores, same)
         logs, scale, masked = self._read_weights(weigh, target.tensor)
         weights, steep = weigh.targets[0].tensor, steepen.targets[0].tensor
-        toward, along, factor = self._read_steepness(steepen, weights)
+        toward, along, factor = self._read_score_gradient(steepen, weights)
         rows = [(weigh, self._loops(weigh, [target.tensor]))]
         query, key, depth = self._loops_of(scores)
         visible = find_visible(rows, key, weights)
@@ -120,7 +120,7 @@ class _GradientReader:
         to_queries = self._sum(sums, steep, keys.key, (query, depth))
         to_keys = self._sum(sums, steep, queries.key, (key, depth))
         to_values = self._sum(sums, weights, given.key, (key, WIDTH))
-        return GradientRoles(
+        return BackwardRoles(
             self.extents, query, key, depth, heads, tuple(name for name in outer if name not in heads),
             queries, keys, values, given, logs, along, scale, factor, masked, to_queries, to_keys, to_values,
         )  # fmt: skip
@@ -136,11 +136,11 @@ class _GradientReader:
     def _place(self, element: Element, formula: Contraction, loops: Mapping[str, Form]) -> tuple[Form, ...]:
         return tuple(place_in(item, loops, extents_of(formula)) for item in element.indices)
 
-    def _side(self, element: Element, formula: Contraction, loops: Mapping[str, Form]) -> Side:
+    def _side(self, element: Element, formula: Contraction, loops: Mapping[str, Form]) -> Operand:
         access = substitute_loops(held_access(element, self.tensors, extents_of(formula)), loops)
-        return Side(access, key_of(element))
+        return Operand(access, key_of(element))
 
-    def _read_weights(self, formula: Contraction, scores: str) -> tuple[Side, float, bool]:
+    def _read_weights(self, formula: Contraction, scores: str) -> tuple[Operand, float, bool]:
         """`l == -inf ? 0 : exp(c s - l)`."""
         loops = self._loops(formula, [scores])
         value = formula.values[0]
@@ -156,7 +156,7 @@ class _GradientReader:
         self.places[formula.targets[0].tensor] = self._place(formula.targets[0], formula, loops)
         return self._side(rest.operands[1], formula, loops), scale, masked
 
-    def _read_steepness(self, formula: Contraction, weights: str) -> tuple[str, Side, float]:
+    def _read_score_gradient(self, formula: Contraction, weights: str) -> tuple[str, Operand, float]:
         """`w (t - a) f`: the tensor t, a, and f."""
         loops, factor = self._loops(formula, [weights]), 1.0
         toward, along = "", None
@@ -186,7 +186,7 @@ class _GradientReader:
             raise Unsupported("its scores have no queries and keys")
         return names[0], names[1], summed[0]
 
-    def _factors(self, product: Contraction, key: str, along: str) -> tuple[Side, Side]:
+    def _factors(self, product: Contraction, key: str, along: str) -> tuple[Operand, Operand]:
         """The sides of a product of the size of scores, that of keys last; its sum gets a name."""
         target, own, value = product.targets[0], extents_of(product), product.values[0]
         loops = meet([(target, self.places[target.tensor])], own)
@@ -202,7 +202,7 @@ class _GradientReader:
             raise Unsupported("its factors are not queries and keys")
         return sides[0], sides[1]
 
-    def _sum(self, sums: Sequence[Contraction], weights: str, other: Key, lies: tuple[str, str]) -> Side:
+    def _sum(self, sums: Sequence[Contraction], weights: str, other: Key, lies: tuple[str, str]) -> Operand:
         """Where the sum of some weights with the vectors of a tensor goes, along a line and a width."""
         for formula in sums:
             value = formula.values[0]

@@ -26,12 +26,12 @@ from lamella.bridge.graph_to_kernels.attention import (
     AttentionWriter,
     find_attention_roles,
 )
+from lamella.bridge.graph_to_kernels.decode_attention import MOST_QUERIES, pieces_at_once, verify_warp_vectors
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.softmax import SoftmaxReader, divided, read_softmax
 from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors, walk_terms
-from lamella.bridge.graph_to_kernels.vector_attention import MOST_QUERIES, pieces_at_once, verify_vectors
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -58,7 +58,7 @@ TOTAL: Key = (f"{SPLIT}_total", None)
 LANE, REAL = Scalar("i32"), Scalar("f32")
 
 
-def write_split_attention(
+def write_split_kv_attention(
     attention: Attention, tensors: Tensors, real: Scalar, target: Target
 ) -> list[TileKernel]:
     """The two kernels of an attention of few queries; Unsupported says why there are none."""
@@ -66,7 +66,7 @@ def write_split_attention(
         raise Unsupported("work-items are lanes")
     roles = find_attention_roles(attention, tensors, real, target, MOST_QUERIES)
     roles = replace(roles, rows=roles.extents[roles.query])
-    verify_vectors(roles)
+    verify_warp_vectors(roles)
     softmax = read_softmax(roles)
     roles = replace(roles, ends=tuple(divided(item, roles, softmax) for item in roles.ends))
     made = {item.formula.targets[0].tensor for item in roles.stages}
@@ -171,7 +171,7 @@ class _PartWriter(AttentionWriter):
                 for query in range(roles.rows)
             ]
             state = self._attend(region, values, queries, sides)
-            self._put_aside(region, state, sums, rows)
+            self._spill_state(region, state, sums, rows)
             region.put(Barrier(on_local=True))
             self._finish(region, values, sums, rows)
         kernel = self.parameters.close(
@@ -296,7 +296,7 @@ class _PartWriter(AttentionWriter):
 
     # --- what a work-group has ----------------------------------------------------------------------------------------
 
-    def _put_aside(self, builder: Builder, state: _State, sums: Value, rows: Value) -> None:
+    def _spill_state(self, builder: Builder, state: _State, sums: Value, rows: Value) -> None:
         """Put what a subgroup has into local memory."""
         each = len(state.sums[0])
         first = builder.arith("mul", self.lane, builder.constant(each))
@@ -330,7 +330,7 @@ class _PartWriter(AttentionWriter):
                 for number in (0, 1)
             )
             held = [body.load(sums, [place, query, body.constant(item)], REAL) for item in range(SUBGROUPS)]
-            top, whole, mixture = join_parts(body, tops, totals, held)
+            top, whole, mixture = combine_partials(body, tops, totals, held)
             here = {**values, roles.query: query, roles.width: place}
             body.store(mixture, parts.memref, parts.places(body, here))
             with body.condition(body.compare("eq", place, body.constant(0))) as inside:
@@ -338,15 +338,15 @@ class _PartWriter(AttentionWriter):
                 inside.store(whole, total.memref, total.places(inside, here))
 
 
-def join_parts(
+def combine_partials(
     builder: Builder, tops: Sequence[Value], totals: Sequence[Value], sums: Sequence[Value]
 ) -> tuple[Value, Value, Value]:
     """The largest score of some parts, their sum of weights, and an element of their mixture."""
-    factors, top = find_factors(builder, tops)
+    factors, top = rescale_factors(builder, tops)
     return top, weighted(builder, factors, totals), weighted(builder, factors, sums)
 
 
-def find_factors(builder: Builder, tops: Sequence[Value]) -> tuple[list[Value], Value]:
+def rescale_factors(builder: Builder, tops: Sequence[Value]) -> tuple[list[Value], Value]:
     """By what weights of parts are multiplied that were taken from the largest score of each, and that of all."""
     top = tops[0]
     for item in tops[1:]:
