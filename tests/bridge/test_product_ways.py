@@ -18,7 +18,7 @@ from lamella.backend.cuda.compile import with_sizes
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels
-from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL
+from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL
 from lamella.graph.model import Model
 from lamella.graph.rewrite import members
 from lamella.kernels.candidates import Candidate, Problem

@@ -10,7 +10,6 @@ import pytest
 import lamella
 from lamella.backend import interpreter
 from lamella.backend.executor.kernels import compile_graph
-from lamella.bridge.graph_to_kernels import partial_sums
 from lamella.graph.nodes import tensors
 from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, plan, write_graph
 

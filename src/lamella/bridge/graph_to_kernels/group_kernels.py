@@ -33,15 +33,15 @@ from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.joined_kernels import Run, join_parts
 from lamella.bridge.graph_to_kernels.lane_windows import find_lane_windows, write_lane_windows
 from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
+from lamella.bridge.graph_to_kernels.long_reductions import split_long_reductions
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
-from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
-from lamella.bridge.graph_to_kernels.placed_sums import part_long_sums
 from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
+from lamella.bridge.graph_to_kernels.split_k import add_partial_sums, layout_of_sums
 from lamella.bridge.graph_to_kernels.split_kv_attention import SPLIT
+from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
-from lamella.bridge.graph_to_kernels.sum_parts import add_parts, lay_sums
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE
@@ -125,7 +125,7 @@ class GroupWriter:
             return tuple(self.calls)
         if self.target.has_threads:
             self.stages = keep_factors(self.stages, self.place.fixed)
-            self.stages, placed = part_long_sums(self.stages, self.place.layouts, self._row_sizes)
+            self.stages, placed = split_long_reductions(self.stages, self.place.layouts, self._row_sizes)
             self.place = replace(self.place, layouts={**self.place.layouts, **placed})
         waiting = list(self.stages.contractions)
         while waiting:
@@ -373,15 +373,15 @@ class GroupWriter:
         self, way: Way, kernels: Iterable[TileKernel], group: ProductGroup, rest: Sequence[Contraction]
     ) -> Candidate:
         """The way whose kernels sum parts, and one more that adds these up and makes outputs of the sum."""
-        held = lay_sums(group, self._views)[group.product.targets[0].tensor, None]
-        stages, adding, (name, layout) = add_parts(self.stages, group.product, way.parts, held)
+        held = layout_of_sums(group, self._views)[group.product.targets[0].tensor, None]
+        stages, adding, (name, layout) = add_partial_sums(self.stages, group.product, way.parts, held)
         place = replace(self.place, layouts={**self.place.layouts, name: layout})
         aside = replace(self._aside(), stages=stages, place=place)
         return aside._as_candidate(way.name, kernels, (adding, *group.ends, *group.copies), rest)
 
     def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
         """The way whose product a library computes, and a kernel what is made of it, where that is more."""
-        views = lay_sums(group, self._views)
+        views = layout_of_sums(group, self._views)
         write = partial(write_native_product, tensors=views, real=self._real, target=self.target)
         try:
             return self._as_candidate(LIBRARY, [write(group)])

@@ -21,7 +21,7 @@ from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     PART,
     STEP,
     order_tiles,
-    part_bounds,
+    split_bounds,
     verify_output,
 )
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
@@ -228,7 +228,7 @@ class _ImplicitGemmWriter:
         channels = plan.found.extents[plan.channel]
         sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
         zero = builder.constant(0.0, sums)
-        bounds = part_bounds(builder, plan.depth, plan.parts, self.places)
+        bounds = split_bounds(builder, plan.depth, plan.parts, self.places)
         with builder.loop(*bounds, builder.constant(DEPTH), carried=[(zero, sums)]) as loop:
             body, k = loop.body, loop.variable
             channel, pixel = k, start[1]

@@ -17,7 +17,7 @@ from lamella.bridge.graph_to_kernels.affine import find_form
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS
-from lamella.bridge.graph_to_kernels.partial_sums import elements_of, replace_terms
+from lamella.bridge.graph_to_kernels.split_reductions import elements_of, replace_terms
 from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.lang.tensor.nodes import Value
 from lamella.ops.formula import Contraction, Element, Guard, Index

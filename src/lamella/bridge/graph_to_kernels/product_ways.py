@@ -30,12 +30,12 @@ from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, wri
 from lamella.bridge.graph_to_kernels.mn_major_gemm import write_mn_major_gemm
 from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
 from lamella.bridge.graph_to_kernels.quantized_gemv import find_quantized_gemv, write_quantized_gemv
-from lamella.bridge.graph_to_kernels.sum_parts import (
-    cut_core,
-    cut_windows,
-    lay_sums,
-    part_counts,
-    usual_parts,
+from lamella.bridge.graph_to_kernels.split_k import (
+    default_split,
+    layout_of_sums,
+    split_counts,
+    split_implicit_gemm,
+    split_tensor_core_gemm,
 )
 from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     STEP,
@@ -211,16 +211,16 @@ def _thread_seconds(plan: TensorCoreGemm) -> float:
 def _tensor_cores_split(plan: TensorCoreGemm, place: ProductPlace) -> list[Way]:
     if plan.packing[1] or (plan.packing[0] and plan.row_key not in place.fixed):
         return []
-    group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
+    group, tensors = _sums_of(plan.found.group), layout_of_sums(plan.found.group, place.tensors)
     alone = find_tensor_core_gemm(group, tensors, place.real, place.target, place.rounds, place.decodes)
     step = 2 * STEP // BYTES[plan.row_factor.element]
     depth = plan.found.extents[plan.sum]
-    usual = usual_parts(depth, plan.spread, plan.many, step)
-    counts = part_counts(depth, plan.groups, step, place.target.multiprocessors) or [usual]
+    usual = default_split(depth, plan.spread, plan.many, step)
+    counts = split_counts(depth, plan.groups, step, place.target.multiprocessors) or [usual]
     ways = []
     for count in (item for item in counts if item > 1):
         rows, subgroups = order_tiles(alone.spread, count * alone.many, place.target)[0]
-        cut = cut_core(replace(alone, rows=rows, subgroups=subgroups), count)
+        cut = split_tensor_core_gemm(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
         ways.append(Way(name, partial(write_tensor_core_gemm, cut, tensors), count, count == usual))
     return ways
@@ -251,15 +251,15 @@ def _implicit_gemm(group: ProductGroup, place: ProductPlace) -> list[Way]:
 
 
 def _implicit_gemm_split(plan: ImplicitGemm, place: ProductPlace) -> list[Way]:
-    group, tensors = _sums_of(plan.found.group), lay_sums(plan.found.group, place.tensors)
+    group, tensors = _sums_of(plan.found.group), layout_of_sums(plan.found.group, place.tensors)
     alone = find_implicit_gemm(group, tensors, place.real, place.target, place.fixed)
     extents = alone.found.extents[alone.row], alone.columns
     ways, groups = [], prod(plan.tiles)
-    usual = usual_parts(alone.depth, extents, 1, STEP)
-    counts = part_counts(alone.depth, groups, STEP, place.target.multiprocessors) or [usual]
+    usual = default_split(alone.depth, extents, 1, STEP)
+    counts = split_counts(alone.depth, groups, STEP, place.target.multiprocessors) or [usual]
     for count in (item for item in counts if item > 1):
         rows, subgroups = order_tiles(extents, count, place.target)[0]
-        cut = cut_windows(replace(alone, rows=rows, subgroups=subgroups), count)
+        cut = split_implicit_gemm(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
         ways.append(Way(name, partial(write_implicit_gemm, cut, tensors), count, count == usual))
     return ways

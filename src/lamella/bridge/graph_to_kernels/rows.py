@@ -26,13 +26,18 @@ from lamella.bridge.graph_to_kernels.flat import (
     span_of,
 )
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.register_transpose import TransposeWriter, plan_transpose
 from lamella.bridge.graph_to_kernels.row_plan import VECTOR, Pass, RowPlan, plan_rows
 from lamella.bridge.graph_to_kernels.row_terms import RowTerms
 from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
+from lamella.bridge.graph_to_kernels.shared_transpose import (
+    ITEMS,
+    WARP,
+    SharedTransposeWriter,
+    plan_shared_transpose,
+)
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import split_group
-from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_transpose
-from lamella.bridge.graph_to_kernels.turned_tiles import ITEMS, WARP, TileWriter, plan_tiles
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Barrier, Function, If, Parameter, Scalar, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import BOOL, INDEX, Dictionary, DictionaryEntry, make_memref
@@ -106,14 +111,14 @@ def write_rows(
     real = Scalar("f64" if wide else "f32")
     if not sizes:
         raise Unsupported("no subgroup has a size that row kernels can use")
-    tiles = plan_tiles(kernel, tensors) if inside.threads else None
+    tiles = plan_shared_transpose(kernel, tensors) if inside.threads else None
     by_matrices = VECTOR in sizes and not inside.threads
     turned = plan_transpose(kernel, tensors, arguments.spans) if by_matrices else None
     plan = None if tiles or turned else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     lanes, items = WARP, WARP
     if tiles is not None:
-        TileWriter(tiles, tensors, outputs, builder, real).write(arguments.views())
+        SharedTransposeWriter(tiles, tensors, outputs, builder, real).write(arguments.views())
         items, groups = ITEMS, tiles.groups
     elif turned is not None:
         TransposeWriter(turned, tensors, builder, real).write(arguments.views())

@@ -18,8 +18,8 @@ from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.flat import row_major
 from lamella.bridge.graph_to_kernels.functions import extreme
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.register_transpose import form_value
 from lamella.bridge.graph_to_kernels.tile_kernels import split_group
-from lamella.bridge.graph_to_kernels.transposing import form_value
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Function, Parameter, Scalar, SubgroupBroadcast, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref

@@ -209,7 +209,7 @@ def find_tensor_core_gemm(
     )  # fmt: skip
 
 
-def part_bounds(
+def split_bounds(
     builder: Builder, extent: int, parts: int, values: Mapping[str, Value]
 ) -> tuple[Value, Value]:
     """Where the part of a sum begins that a work-group has, and where it ends."""
@@ -393,7 +393,10 @@ class TensorCoreWriter:
             "both" if short or cut or item.axes[0].size % size else ""
             for cut, item, size in zip(plan.partial, (rows, columns), (plan.rows, plan.columns), strict=True)
         ]
-        first, bounds = start or builder.constant(0.0, sums), part_bounds(builder, extent, plan.parts, values)
+        first, bounds = (
+            start or builder.constant(0.0, sums),
+            split_bounds(builder, extent, plan.parts, values),
+        )
         with builder.loop(*bounds, builder.constant(DEPTH), carried=[(first, sums)]) as loop:
             body, k = loop.body, loop.variable
             left = Coopmatrix(rows.element, plan.rows, DEPTH, "matrix_a")

@@ -11,8 +11,8 @@ from lamella.backend.cpu import compile_program
 from lamella.bridge.graph_to_kernels import KernelWriter, flatten
 from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace
 from lamella.bridge.graph_to_kernels.inline import inline
-from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL
-from lamella.bridge.graph_to_kernels.placed_sums import part_long_sums
+from lamella.bridge.graph_to_kernels.long_reductions import split_long_reductions
+from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import find_target
@@ -86,4 +86,4 @@ def test_short_sums_and_many_stay(shape: tuple[int, ...], layout: tuple[int, ...
     layouts: dict[str, Layout] = {}
     if layout is not None:
         layouts = {name: dense_layout(shape, layout) for name in stages.inputs}
-    assert part_long_sums(stages, layouts, (32,)) == (stages, {})
+    assert split_long_reductions(stages, layouts, (32,)) == (stages, {})

@@ -15,7 +15,7 @@ from lamella.bridge.graph_to_kernels.accesses import Axis
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.implicit_gemm import ImplicitGemm
 from lamella.bridge.graph_to_kernels.inline import Stages
-from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL
+from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL
 from lamella.bridge.graph_to_kernels.tensor_core_gemm import PART, TensorCoreGemm
 from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -32,7 +32,7 @@ from lamella.ops.lower import reachable
 
 COUNTS = (2, 4, 8)
 """Into how many parts a sum may be cut."""
-FEWEST_STEPS = 256
+FEWEST_SPLIT_STEPS = 256
 """Steps of a part, at least: a pipeline has to begin and to end."""
 SMALL_TILE = (32, 64)
 FEW_GROUPS, FULL_GROUPS = 32, 132
@@ -41,7 +41,7 @@ LEAST_SAVED = 1536
 """Steps that a sum is shorter by in parts, at least, so that it is worth the launch that adds these up."""
 
 
-def lay_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
+def layout_of_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
     """The tensors, of which that of the sums lies as the first output does that is made of it.
 
     So what is made of a sum that is stored goes along both in the same order.
@@ -64,17 +64,17 @@ def lay_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
     return {**tensors, key: replace(held, layout=dense_layout(held.shape, order))}
 
 
-def part_counts(depth: int, groups: int, step: int, multiprocessors: int) -> list[int]:
+def split_counts(depth: int, groups: int, step: int, multiprocessors: int) -> list[int]:
     """Into how many parts a sum of some length may be cut that so many work-groups have; none where those are enough.
 
     A part is whole steps of a pipeline.
     """
     if groups >= multiprocessors:
         return []
-    return [count for count in COUNTS if depth % (count * step) == 0 and depth >= count * FEWEST_STEPS]
+    return [count for count in COUNTS if depth % (count * step) == 0 and depth >= count * FEWEST_SPLIT_STEPS]
 
 
-def usual_parts(depth: int, spread: tuple[int, int], many: int, step: int) -> int:
+def default_split(depth: int, spread: tuple[int, int], many: int, step: int) -> int:
     """Into how many parts sums of so many matrices are cut where nothing is measured: 1 where it is not worth it.
 
     That depends on extents alone, so that every GPU adds in the same order.
@@ -82,23 +82,23 @@ def usual_parts(depth: int, spread: tuple[int, int], many: int, step: int) -> in
     groups = many * prod(-(-extent // tile) for extent, tile in zip(spread, SMALL_TILE, strict=True))
     fitting = [
         count
-        for count in part_counts(depth, groups, step, FEW_GROUPS + 1)
+        for count in split_counts(depth, groups, step, FEW_GROUPS + 1)
         if groups * count <= FULL_GROUPS and depth - depth // count >= LEAST_SAVED
     ]
     return max(fitting, default=1)
 
 
-def cut_core(plan: TensorCoreGemm, parts: int) -> TensorCoreGemm:
+def split_tensor_core_gemm(plan: TensorCoreGemm, parts: int) -> TensorCoreGemm:
     """A product in parts, whose output is a tensor of their sums; Unsupported where it makes more of them."""
-    return replace(plan, parts=parts, found=_cut(plan.found, parts))
+    return replace(plan, parts=parts, found=_split(plan.found, parts))
 
 
-def cut_windows(plan: ImplicitGemm, parts: int) -> ImplicitGemm:
+def split_implicit_gemm(plan: ImplicitGemm, parts: int) -> ImplicitGemm:
     """A convolution in parts."""
-    return replace(plan, parts=parts, found=_cut(plan.found, parts))
+    return replace(plan, parts=parts, found=_split(plan.found, parts))
 
 
-def _cut(found: PreparedProduct, parts: int) -> PreparedProduct:
+def _split(found: PreparedProduct, parts: int) -> PreparedProduct:
     if found.group.ends or found.group.copies:
         raise Unsupported("its sums are no tensor")
     (end,) = found.ends
@@ -115,7 +115,7 @@ def _name(tensor: str) -> str:
     return f"{tensor}{PARTIAL}"
 
 
-def add_parts(
+def add_partial_sums(
     stages: Stages, product: Contraction, parts: int, held: TensorView
 ) -> tuple[Stages, Contraction, tuple[str, Layout]]:
     """The stages with a tensor of sums of parts, the stage that adds them up, and how that tensor lies."""

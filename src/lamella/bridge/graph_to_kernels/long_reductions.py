@@ -21,9 +21,9 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout, flatten_stages
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.maps import ASSIGNMENTS
-from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, part_sum, reuses
 from lamella.bridge.graph_to_kernels.row_plan import RowPlan, plan_rows
 from lamella.bridge.graph_to_kernels.scans import find_scan
+from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL, reuses, two_stage_sum
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.share_rows import FEWEST_GROUPS
 from lamella.ops.formula import Contraction, Index
@@ -39,24 +39,24 @@ PART_STEPS = 16
 """Steps of a lane in a part, at least."""
 
 
-def part_long_sums(
+def split_long_reductions(
     stages: Stages, layouts: Mapping[str, Layout], sizes: Sequence[int]
 ) -> tuple[Stages, dict[str, Layout]]:
     """The stages with sums of parts for those that few subgroups would take long for, and where those sums lie.
 
     How many parts there are depends on the extents and layouts alone: every GPU adds in the same order.
     """
-    cutting = _Cutting(stages, layouts, sizes)
+    cutting = _Splitting(stages, layouts, sizes)
     writers = Counter(item.tensor for stage in stages.contractions for item in stage.targets)
     for number, stage in enumerate(stages.contractions):
         alone = len(stage.targets) == 1 and writers[stage.targets[0].tensor] == 1
-        cut = cutting.find_cut(stage, f"placed{number}{PARTIAL}") if alone else None
+        cut = cutting.find_split(stage, f"placed{number}{PARTIAL}") if alone else None
         cutting.contractions += (stage,) if cut is None else cut
     return replace(stages, contractions=tuple(cutting.contractions), tensors=cutting.tensors), cutting.placed
 
 
 @dataclass(slots=True)
-class _Cutting:
+class _Splitting:
     """The stages of a group while sums are cut."""
 
     stages: Stages
@@ -69,7 +69,7 @@ class _Cutting:
     def __post_init__(self) -> None:
         self.tensors = dict(self.stages.tensors)
 
-    def find_cut(self, stage: Contraction, ending: str) -> tuple[Contraction, Contraction] | None:
+    def find_split(self, stage: Contraction, ending: str) -> tuple[Contraction, Contraction] | None:
         """The sums of parts and the sum of those, in a tensor whose name ends so; None where that is not worth it."""
         extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
         if (
@@ -98,7 +98,7 @@ class _Cutting:
             count = max(size for size in range(1, wanted + 1) if extents[loop.index] % size == 0)
             if loop.index not in kept and count > 1:
                 self._place(stage.targets[0].tensor, name, count)
-                cut = part_sum(stage, loop, count, name)
+                cut = two_stage_sum(stage, loop, count, name)
                 with suppress(Unsupported):
                     cuts.append((_steps_of(self._plan(cut[0]), extents), count, cut))
         if not cuts:

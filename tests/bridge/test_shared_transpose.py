@@ -18,7 +18,7 @@ from lamella.bridge.graph_to_kernels.flat import FlatLayout, flatten_stages, row
 from lamella.bridge.graph_to_kernels.group_kernels import GroupPlace
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
 from lamella.bridge.graph_to_kernels.rows import RowInside, RowKernel, write_rows
-from lamella.bridge.graph_to_kernels.turned_tiles import ITEMS, plan_tiles
+from lamella.bridge.graph_to_kernels.shared_transpose import ITEMS, plan_shared_transpose
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -192,10 +192,10 @@ def test_what_does_not_turn_has_no_tiles() -> None:
     flat = flatten(model)
     stages = inline(flat.library, whole_group(flat))
     kernel = flatten_stages(stages.contractions, stages.tensors, {})
-    assert plan_tiles(kernel, stages.tensors) is None
+    assert plan_shared_transpose(kernel, stages.tensors) is None
     (output,) = stages.outputs
     turned = flatten_stages(stages.contractions, stages.tensors, {output: FlatLayout((1, 64))})
-    found = plan_tiles(turned, stages.tensors)
+    found = plan_shared_transpose(turned, stages.tensors)
     assert found is not None
     assert [name for name, _ in found.turned] == ["x0_0"]
 

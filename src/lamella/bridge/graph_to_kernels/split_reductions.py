@@ -41,7 +41,7 @@ FEW_SUMS = 4
 """Sums that leave threads without work if each is one work-group's."""
 
 
-def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
+def split_reductions_over_threads(stages: Stages, has_threads: bool = False) -> Stages:
     """Long sums of few elements as two stages, so that threads share them: sums of parts, and the sum of those.
 
     How many parts there are depends on the extents alone, so that every number of threads adds in the same order.
@@ -52,9 +52,9 @@ def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
         if not waiting:
             break
         stage, now = waiting.pop(0), replace(stages, tensors=tensors)
-        parts = _shared(stage, now, has_threads)
+        parts = _choose_split(stage, now, has_threads)
         if parts is None and has_threads:
-            parts = _shared_columns(stage, now) or _shared_counts(stage, now)
+            parts = _split_column_sums(stage, now) or _split_counts(stage, now)
         if parts is None:
             found.append(stage)
             continue
@@ -63,13 +63,13 @@ def share_sums(stages: Stages, has_threads: bool = False) -> Stages:
         # By its number too: several formulas may add to one target, each in parts of its own.
         partial = GroupTensor(f"{held.name}/{number}{PARTIAL}", held.element, (count, *held.shape))
         tensors[partial.name] = partial
-        first, rest = part_sum(stage, loop, count, partial.name)
+        first, rest = two_stage_sum(stage, loop, count, partial.name)
         found.append(first)
         waiting.insert(0, rest)  # the sum of many parts may be worth parts itself
     return replace(stages, contractions=tuple(found), tensors=tensors)
 
 
-def _shared(stage: Contraction, stages: Stages, has_threads: bool) -> tuple[Loop, int] | None:
+def _choose_split(stage: Contraction, stages: Stages, has_threads: bool) -> tuple[Loop, int] | None:
     """The loop of a sum that is shared out, and in how many parts."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     target = stage.targets[0]
@@ -102,7 +102,7 @@ def _worth(stage: Contraction, loop: Loop, count: int) -> tuple[int, bool, int]:
     return min(count, FEW_PARTS), loop.index not in closest or length >= WIDE_PART, count
 
 
-def _shared_columns(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
+def _split_column_sums(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
     """The loop of sums along rows that lie apart, so that each thread has one: in parts there are enough of them."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     target = stage.targets[0]
@@ -129,7 +129,7 @@ def _shared_columns(stage: Contraction, stages: Stages) -> tuple[Loop, int] | No
     return (longest, max(fitting)) if fitting else None
 
 
-def _shared_counts(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
+def _split_counts(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
     """The loop of sums whose elements are the same for all of them, such as counts: a few threads would read all."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     names = _loops_of(stage.targets[0])
@@ -150,7 +150,7 @@ def _names_of(indices: Sequence[object]) -> set[str]:
     return {item.name for item in reachable(*indices) if isinstance(item, Index)}
 
 
-def part_sum(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:
+def two_stage_sum(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:
     """A sum for each part of a loop, in a tensor of a name, and the sum of all parts."""
     part, inner = f"{loop.index}/", f"{loop.index}%"
     length = loop.extent // count if isinstance(loop.extent, int) else 1

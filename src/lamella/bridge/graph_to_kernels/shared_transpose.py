@@ -19,9 +19,9 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.register_transpose import LEAST_STEPS, TileTerms, form_value
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import split_group
-from lamella.bridge.graph_to_kernels.transposing import LEAST_STEPS, TileTerms, form_value
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Barrier, Memref, Scalar, Value
@@ -40,7 +40,7 @@ Key = tuple[str, Form]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class TiledLoop:
     """A loop in tiles: its extent, and how many of its steps a tile has."""
 
     loop: str
@@ -59,12 +59,12 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class TilePlan:
+class SharedTransposePlan:
     """Maps over tiles: the loop along the outputs, the one along the inputs, and the others."""
 
     kernel: FlatKernel
-    along: Side
-    across: Side
+    along: TiledLoop
+    across: TiledLoop
     others: tuple[str, ...]
     turned: tuple[Key, ...]
     """What is read through tiles."""
@@ -75,7 +75,9 @@ class TilePlan:
         return self.along.count * self.across.count * prod(self.kernel.extents[name] for name in self.others)
 
 
-def plan_tiles(kernel: FlatKernel, tensors: Mapping[str, GroupTensor]) -> TilePlan | None:
+def plan_shared_transpose(
+    kernel: FlatKernel, tensors: Mapping[str, GroupTensor]
+) -> SharedTransposePlan | None:
     """The tiles of maps that read across their order; None where they do not, or where they have loops of their own."""
     first, extents = kernel.stages[0], kernel.extents
     steps = [extents[name] for name in first.loops]
@@ -98,7 +100,7 @@ def plan_tiles(kernel: FlatKernel, tensors: Mapping[str, GroupTensor]) -> TilePl
     sides = _sides((along, extents[along]), (across, extents[across]))
     others = tuple(name for name in first.loops if name not in (along, across))
     turned = tuple(_fitting([key for key, name in far.items() if name == across], sides, tensors))
-    return TilePlan(kernel, *sides, others, turned) if turned else None
+    return SharedTransposePlan(kernel, *sides, others, turned) if turned else None
 
 
 def _reads(kernel: FlatKernel) -> list[Key] | None:
@@ -122,12 +124,12 @@ def _closest(form: Form, extents: Mapping[str, int]) -> str | None:
     return max(names, key=lambda name: extents[name], default=None)
 
 
-def _sides(along: tuple[str, int], across: tuple[str, int]) -> tuple[Side, Side]:
+def _sides(along: tuple[str, int], across: tuple[str, int]) -> tuple[TiledLoop, TiledLoop]:
     """The sides of a tile: one that is short leaves more to the other."""
     first, second = (extent if extent <= LONGEST else SIDE for _, extent in (along, across))
     if first * second < AREA:
         first, second = _wider(along[1], first, second), _wider(across[1], second, first)
-    return Side(*along, first), Side(*across, second)
+    return TiledLoop(*along, first), TiledLoop(*across, second)
 
 
 def _wider(extent: int, size: int, other: int) -> int:
@@ -135,7 +137,9 @@ def _wider(extent: int, size: int, other: int) -> int:
     return min(extent, ITEMS, max(size, AREA // other // WARP * WARP))
 
 
-def _fitting(keys: list[Key], sides: tuple[Side, Side], tensors: Mapping[str, GroupTensor]) -> Iterator[Key]:
+def _fitting(
+    keys: list[Key], sides: tuple[TiledLoop, TiledLoop], tensors: Mapping[str, GroupTensor]
+) -> Iterator[Key]:
     """As many places as there is local memory for."""
     room, used = prod(_room(*sides)), 0
     for key in keys:
@@ -145,7 +149,7 @@ def _fitting(keys: list[Key], sides: tuple[Side, Side], tensors: Mapping[str, Gr
         yield key
 
 
-def _room(along: Side, across: Side) -> tuple[int, int]:
+def _room(along: TiledLoop, across: TiledLoop) -> tuple[int, int]:
     """The modes of a tile in local memory: what work-items bring at once may be more than the tile has."""
     return _passes(across.size, along.size) * _rows(across.size) | 1, across.size
 
@@ -160,12 +164,12 @@ def _passes(size: int, rows: int) -> int:
     return -(-rows // _rows(size))
 
 
-class TileWriter:
+class SharedTransposeWriter:
     """The body of a kernel over tiles while it is written."""
 
     def __init__(
         self,
-        plan: TilePlan,
+        plan: SharedTransposePlan,
         held: Mapping[str, GroupTensor],
         outputs: frozenset[str],
         builder: Builder,
@@ -183,14 +187,14 @@ class TileWriter:
         """Write everything."""
         plan, here = self.plan, self.builder
         tiles = {key: here.alloca(self._memref(key)) for key in plan.turned}
-        self._find_corner()
+        self._find_tile_origin()
         with here.parallel() as body:
             first = body.arith(
                 "mul", body.builtin("subgroup_id", LANE), body.constant(WARP, LANE), type_=LANE
             )
             thread = body.arith("add", first, body.builtin("subgroup_local_id", LANE), type_=LANE)
             with self._shared(body, thread, plan.across.size) as (inner, across, row):
-                self._bring(inner, (across, row), views, tiles)
+                self._stage_tile(inner, (across, row), views, tiles)
             body.put(Barrier(on_local=True))
             with self._shared(body, thread, plan.along.size) as (inner, along, row):
                 for step in range(_passes(plan.along.size, plan.across.size)):
@@ -200,7 +204,7 @@ class TileWriter:
         element = stored_type(self.held[key[0]].element)
         return make_memref(element, _room(self.plan.along, self.plan.across), local=True)
 
-    def _find_corner(self) -> None:
+    def _find_tile_origin(self) -> None:
         """The tile of a work-group; neighbours go on along the output."""
         plan, here = self.plan, self.builder
         sides = plan.across, plan.along
@@ -223,11 +227,11 @@ class TileWriter:
                 row = inner.arith("min", row, inner.constant(_rows(size) - 1, LANE), type_=LANE)
             yield inner, inner.cast(column, INDEX), inner.cast(row, INDEX)
 
-    def _moved(self, builder: Builder, row: Value, step: int, side: Side) -> Value:
+    def _moved(self, builder: Builder, row: Value, step: int, side: TiledLoop) -> Value:
         """The row of a work-item in a later step."""
         return builder.arith("add", row, builder.constant(step * _rows(side.size))) if step else row
 
-    def _bring(
+    def _stage_tile(
         self,
         builder: Builder,
         place: tuple[Value, Value],
@@ -256,7 +260,7 @@ class TileWriter:
                 builder.store(value, tile, [row, place[0]])
 
     @staticmethod
-    def _inside(builder: Builder, side: Side, index: Value, reach: int) -> Value:
+    def _inside(builder: Builder, side: TiledLoop, index: Value, reach: int) -> Value:
         """An index, the last one for those beyond the end; work-items reach so far in a tile."""
         if side.is_whole and reach <= side.size:
             return index

@@ -139,7 +139,7 @@ class TransposeWriter:
                 corner = {**self.places, plan.across: outer.variable, plan.along: inner.variable}
                 with inner.body.parallel() as body:
                     for (name, form), tile in tiles.items():
-                        self._turn(body, views[name, None], form, corner, tile)
+                        self._transpose_tile(body, views[name, None], form, corner, tile)
                 self._store(inner.body, corner, views, tiles)
 
     def _tiles(self) -> dict[tuple[str, Form], Value]:
@@ -154,7 +154,7 @@ class TransposeWriter:
                 found[key] = self.builder.alloca(memref)
         return found
 
-    def _turn(
+    def _transpose_tile(
         self, builder: Builder, view: TensorView, form: Form, corner: Mapping[str, Value], tile: Value
     ) -> None:
         """Read a tile along the input, and keep it in the order of the output."""
