@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lamella.base.arrays import Array
-from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels
+from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels, split_reductions
 from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
 from lamella.graph.rewrite import members

@@ -25,7 +25,7 @@ from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT
 from lamella.graph.model import Model, Streaming
 from lamella.kernels.fuse_launches import fuse_launches
-from lamella.kernels.fuse_launches.promises import SETTLED, SETTLES, UNCHANGING
+from lamella.kernels.fuse_launches.dependent_launch import SETTLED, SETTLES, UNCHANGING
 from lamella.kernels.launches import ELEMENT_TYPES, FILL, BufferView, Launch, LaunchList, LaunchTime
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.passes import lower

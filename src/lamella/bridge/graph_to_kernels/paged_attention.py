@@ -18,8 +18,8 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.decode_attention import pieces_at_once
+from lamella.bridge.graph_to_kernels.expert_tiles import tell_fault
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
-from lamella.bridge.graph_to_kernels.owner_tables import tell_fault
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes

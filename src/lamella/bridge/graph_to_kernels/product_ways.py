@@ -21,6 +21,7 @@ from lamella.bridge.graph_to_kernels.gemv import (
 )
 from lamella.bridge.graph_to_kernels.gemv_gate import split_gates
 from lamella.bridge.graph_to_kernels.gemv_writer import write_gemv
+from lamella.bridge.graph_to_kernels.grouped_gemm import write_grouped_gemm
 from lamella.bridge.graph_to_kernels.implicit_gemm import (
     ImplicitGemm,
     find_implicit_gemm,
@@ -28,7 +29,6 @@ from lamella.bridge.graph_to_kernels.implicit_gemm import (
 )
 from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.mn_major_gemm import write_mn_major_gemm
-from lamella.bridge.graph_to_kernels.owned_products import write_owned_product
 from lamella.bridge.graph_to_kernels.quantized_gemv import find_quantized_gemv, write_quantized_gemv
 from lamella.bridge.graph_to_kernels.split_k import (
     default_split,
@@ -121,7 +121,7 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     """The kernels of a product, by the first kind that suits; Unsupported says why none does."""
     kinds: Sequence[_Kind] = (
         _fused_gemv,
-        _owned,
+        _grouped_gemm,
         _tensor_cores,
         _implicit_gemm,
         _im2col,
@@ -158,9 +158,9 @@ def _fused_gemv(group: ProductGroup, place: ProductPlace) -> list[Way]:
     return _gemv(group, place, place.decodes)
 
 
-def _owned(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _grouped_gemm(group: ProductGroup, place: ProductPlace) -> list[Way]:
     """Products of rows with the matrices that they name."""
-    written = write_owned_product(group, place.tensors, place.real, place.target)
+    written = write_grouped_gemm(group, place.tensors, place.real, place.target)
     return [Way("owned", lambda: written)]
 
 

@@ -17,8 +17,9 @@ from dataclasses import field, replace
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
+from lamella.kernels.fuse_launches.consumers import ConsumerFusion
 from lamella.kernels.fuse_launches.copies import forward_copies
-from lamella.kernels.fuse_launches.owners import Owners
+from lamella.kernels.fuse_launches.dependent_launch import FEW_BYTES, mark_early_loads
 from lamella.kernels.fuse_launches.phase_writer import PhaseMemory, PhaseWriter
 from lamella.kernels.fuse_launches.phases import (
     LAUNCH_BYTES,
@@ -27,7 +28,6 @@ from lamella.kernels.fuse_launches.phases import (
     find_levels,
     find_phase,
 )
-from lamella.kernels.fuse_launches.promises import FEW_BYTES, fit_promises
 from lamella.kernels.launches import Launch, LaunchList
 from lamella.lang.tensor.nodes import Function
 
@@ -57,7 +57,7 @@ def fuse_launches(
         fusing.add(launch)
     fusing.flush()
     made = {item.name: item for item in fusing.made.values()}
-    fewer, promised = fit_promises(
+    fewer, promised = mark_early_loads(
         _pruned(replace(forwarded, launches=tuple(fusing.done))), {**functions, **made}
     )
     used = {launch.kernel for launch in fewer.launches}
@@ -106,10 +106,10 @@ class _Fusing:
     _row: list[Phase] = field(default_factory=list)
     _uses: Counter[str] = field(default_factory=Counter)
     _outside: frozenset[str] = frozenset()
-    _owners: Owners = field(init=False)
+    _owners: ConsumerFusion = field(init=False)
 
     def __post_init__(self) -> None:
-        self._owners = Owners(self.whole, self.functions)
+        self._owners = ConsumerFusion(self.whole, self.functions)
         for launch in self.whole.launches:
             self._uses.update({item.buffer for item in launch.arguments})
         views = (*self.whole.inputs.values(), *self.whole.outputs.values())
@@ -119,7 +119,7 @@ class _Fusing:
         """The next launch of the list."""
         phase = find_phase(launch, self.functions)
         if phase is None:
-            if not self._add_owner(launch):
+            if not self._add_consumer(launch):
                 self.flush()
                 self.done.append(launch)
         elif phase.is_small:
@@ -146,13 +146,13 @@ class _Fusing:
         self.flush()
         self.done.append(phase.launch)
 
-    def _add_owner(self, launch: Launch) -> bool:
+    def _add_consumer(self, launch: Launch) -> bool:
         """A launch of larger work-groups, with those before it that they can do each for itself."""
-        owner = self._owners.find(launch) if self._row else None
-        for count in range(len(self._row) if owner is not None else 0, 0, -1):
+        consumer = self._owners.find(launch) if self._row else None
+        for count in range(len(self._row) if consumer is not None else 0, 0, -1):
             rest, taken = self._row[:-count], self._row[-count:]
             try:
-                found = self._own(taken, owner) if owner is not None else launch
+                found = self._absorb(taken, consumer) if consumer is not None else launch
             except Unsupported:
                 continue
             self._row = rest
@@ -161,10 +161,10 @@ class _Fusing:
             return True
         return False
 
-    def _own(self, taken: Sequence[Phase], owner: Phase) -> Launch:
-        """One launch for that of an owner and those that it takes over."""
-        sharing = self._owners.find_sharing(taken, owner)
-        phases = (*taken, owner)
+    def _absorb(self, taken: Sequence[Phase], consumer: Phase) -> Launch:
+        """One launch for that of an consumer and those that it takes over."""
+        sharing = self._owners.find_sharing(taken, consumer)
+        phases = (*taken, consumer)
         memory = PhaseMemory(self.whole, phases, self._private(phases), False, sharing.parts)
         before = {launch.arguments[place].buffer for launch in self.done for place in launch.writes}
         waiting = {item.launch.arguments[place].buffer for item in self._row for place in item.launch.writes}
@@ -174,8 +174,8 @@ class _Fusing:
         key = PhaseWriter(memory, 0).key(phases, False), numbers, sharing.teams
         if key not in self.made:
             name = f"owned_{len(self.made)}"
-            self.made[key] = self._owners.write(name, memory, taken, owner, (sharing, settled))
-        return self._launch(self.made[key], memory, owner.launch.groups, owner.launch)
+            self.made[key] = self._owners.write(name, memory, taken, consumer, (sharing, settled))
+        return self._launch(self.made[key], memory, consumer.launch.groups, consumer.launch)
 
     def _is_private(self, taken: Sequence[Phase], phase: Phase) -> bool:
         """Whether nobody but these and the last launch sees what these make, which the last one reads."""

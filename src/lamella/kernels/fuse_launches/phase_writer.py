@@ -41,7 +41,7 @@ LANE = Scalar("i32")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedPart:
+class GroupSlice:
     """The elements of a buffer that a work-group touches: as many for each, the same step from one to the next."""
 
     first: int
@@ -57,7 +57,7 @@ class PhaseMemory:
     phases: Sequence[Phase]
     private: set[str]
     repeated: bool
-    parts: Mapping[str, OwnedPart] = field(default_factory=dict)
+    parts: Mapping[str, GroupSlice] = field(default_factory=dict)
     """What one work-group touches of each buffer that is written, where each does what it alone reads."""
     views: dict[str, BufferView] = field(default_factory=dict)
     kept: dict[str, Parameter] = field(default_factory=dict)

@@ -25,7 +25,7 @@ FRONT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Promises:
+class _EarlyLoads:
     """What a kernel is told: places of its arguments, and whether it settles."""
 
     unchanging: tuple[int, ...]
@@ -38,7 +38,7 @@ class _Promises:
         return bool(self.unchanging or self.settled or self.askew or self.settles)
 
 
-def fit_promises(
+def mark_early_loads(
     whole: LaunchList, functions: Mapping[str, Function]
 ) -> tuple[LaunchList, tuple[Function, ...]]:
     """The list with kernels that are told what is promised of their arrays, and these kernels.
@@ -49,7 +49,7 @@ def fit_promises(
     writers = _find_writers(whole.launches)
     still = {whole.inputs[name].buffer for name in whole.bound & whole.inputs.keys()} - writers.keys()
     settling = _find_settling(whole, functions, writers)
-    made: dict[tuple[str, _Promises], Function] = {}
+    made: dict[tuple[str, _EarlyLoads], Function] = {}
     launches = []
     for number, launch in enumerate(whole.launches):
         function = functions.get(launch.kernel)
@@ -60,7 +60,7 @@ def fit_promises(
                 if _is_settled(writers.get(view.buffer, ()), number, settling)
             }
             plain = _is_plain(function)
-            promises = _Promises(
+            promises = _EarlyLoads(
                 _places(launch, still) if plain else (),
                 _places(launch, known - still) if number and plain else (),
                 _find_askew(launch, function),
@@ -69,7 +69,7 @@ def fit_promises(
             if promises:
                 key = launch.kernel, promises
                 if key not in made:
-                    made[key] = _promising(function, promises, f"{launch.kernel}_{len(made)}w")
+                    made[key] = _with_early_loads(function, promises, f"{launch.kernel}_{len(made)}w")
                 launch = replace(launch, kernel=made[key].name)
         launches.append(launch)
     return replace(whole, launches=tuple(launches)), tuple(made.values())
@@ -130,10 +130,10 @@ def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _promising(function: Function, promises: _Promises, name: str) -> Function:
+def _with_early_loads(function: Function, promises: _EarlyLoads, name: str) -> Function:
     """A kernel that is told what is promised, and no longer what does not hold."""
     parameters = [
-        _with_promises(
+        _annotated(
             parameter,
             {UNCHANGING: place in promises.unchanging, SETTLED: place in promises.settled},
             place in promises.askew,
@@ -147,7 +147,7 @@ def _promising(function: Function, promises: _Promises, name: str) -> Function:
     return replace(function, name=name, parameters=tuple(parameters), attributes=attributes)
 
 
-def _with_promises(parameter: Parameter, given: Mapping[str, bool], is_askew: bool) -> Parameter:
+def _annotated(parameter: Parameter, given: Mapping[str, bool], is_askew: bool) -> Parameter:
     entries = () if parameter.attributes is None else parameter.attributes.entries
     kept = [item for item in entries if not (is_askew and item.key == "alignment")]
     known = {item.key for item in kept}

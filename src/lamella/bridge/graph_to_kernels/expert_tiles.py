@@ -1,6 +1,6 @@
-"""Tables of tiles: the rows of each owner, cut into tiles of some rows by a kernel of one work-group.
+"""Tables of tiles: the rows of each expert, cut into tiles of some rows by a kernel of one work-group.
 
-Rows lie in the order of their owners. A tile has an owner, a first row and an end, where the rows of the owner end;
+Rows lie in the order of their experts. A tile has an expert, a first row and an end, where the rows of the expert end;
 behind the last tile stand tiles without rows.
 """
 
@@ -18,16 +18,16 @@ from lamella.lang.tensor.nodes.types import BOOL, INDEX, make_memref
 
 TABLE: Key = (f"{PACKED[0]}_tiles", None)
 """The temporary that holds the table."""
-OWNER, FIRST, END = FIELDS = ("owner", "first", "end")
+EXPERT, FIRST, END = FIELDS = ("expert", "first", "end")
 """What the table tells of a tile."""
 NUMBER = Scalar("i32")
 SUBGROUPS = 32
-"""Subgroups that look at the owners."""
+"""Subgroups that look at the experts."""
 
 
-def most_tiles(rows: int, size: int, owners: int) -> int:
-    """How many tiles of a size there may be: each owner may leave one that is not full."""
-    return rows // size + min(rows, owners)
+def most_tiles(rows: int, size: int, experts: int) -> int:
+    """How many tiles of a size there may be: each expert may leave one that is not full."""
+    return rows // size + min(rows, experts)
 
 
 def table_access(tiles: int) -> Access:
@@ -36,15 +36,15 @@ def table_access(tiles: int) -> Access:
     return Access(Value(""), NUMBER.name, axes)
 
 
-def owners_access(held: TensorView, loop: str) -> Access:
-    """The owner of each row."""
+def experts_access(held: TensorView, loop: str) -> Access:
+    """The expert of each row."""
     axis = Axis(held.shape[0], held.lies.strides[0], Affine(0, ((loop, 1),)))
     return Access(Value(""), stored_type(held.element), (axis,))
 
 
-def load_owner(builder: Builder, owners: Access, row: Value, count: int) -> Value:
-    """The owner of a row; one that is none is a fault, and another one then."""
-    found = builder.cast(builder.load(owners.memref, [row], Scalar(owners.element)), INDEX)
+def load_expert(builder: Builder, experts: Access, row: Value, count: int) -> Value:
+    """The expert of a row; one that is none is a fault, and another one then."""
+    found = builder.cast(builder.load(experts.memref, [row], Scalar(experts.element)), INDEX)
     inside = builder.arith(
         "max", builder.constant(0), builder.arith("min", found, builder.constant(count - 1))
     )
@@ -58,17 +58,17 @@ def tell_fault(builder: Builder, condition: Value) -> None:
         inner.store(inner.constant(1, NUMBER), FAULT.value, [inner.constant(0)])
 
 
-def write_table(owners: TensorView, key: Key, size: int, count: int, tiles: int) -> TileKernel:
-    """The kernel that writes a table of so many tiles of a size, from `count` owners."""
+def write_table(experts: TensorView, key: Key, size: int, count: int, tiles: int) -> TileKernel:
+    """The kernel that writes a table of so many tiles of a size, from `count` experts."""
     parameters, loop = Parameters(), "row"
     table = parameters.add(TABLE, table_access(tiles))
-    named = parameters.add(key, owners_access(owners, loop))
+    named = parameters.add(key, experts_access(experts, loop))
     builder = parameters.builder()
     starts = builder.alloca(make_memref(NUMBER.name, (count + 1,), local=True))
     with builder.foreach([builder.constant(count + 1)]) as (region, (place,)):
         region.store(region.constant(0, NUMBER), starts, [place])
-    with builder.foreach([builder.constant(owners.shape[0] + 1)]) as (region, (row,)):
-        _store_starts(region, row, named, starts, (owners.shape[0], count))
+    with builder.foreach([builder.constant(experts.shape[0] + 1)]) as (region, (row,)):
+        _store_starts(region, row, named, starts, (experts.shape[0], count))
     with builder.foreach([builder.constant(tiles)]) as (region, (tile,)):
         _store_tile(region, tile, starts, table.memref, (size, count))
     made = parameters.close(builder, 1)
@@ -76,9 +76,9 @@ def write_table(owners: TensorView, key: Key, size: int, count: int, tiles: int)
 
 
 def _store_starts(
-    builder: Builder, row: Value, owners: Access, starts: Value, counts: tuple[int, int]
+    builder: Builder, row: Value, experts: Access, starts: Value, counts: tuple[int, int]
 ) -> None:
-    """Owners behind that of the row before, up to that of this row, begin here; behind the last row all end."""
+    """Experts behind that of the row before, up to that of this row, begin here; behind the last row all end."""
     rows, count = counts
     first, last, zero = builder.constant(-1), builder.constant(count), builder.constant(0)
     places = (
@@ -86,7 +86,8 @@ def _store_starts(
         builder.arith("min", row, builder.constant(rows - 1)),
     )
     loaded = [
-        builder.cast(builder.load(owners.memref, [place], Scalar(owners.element)), INDEX) for place in places
+        builder.cast(builder.load(experts.memref, [place], Scalar(experts.element)), INDEX)
+        for place in places
     ]
     is_first = builder.compare("eq", row, zero)
     is_last = builder.compare("eq", row, builder.constant(rows))
@@ -113,7 +114,7 @@ def _next(builder: Builder, value: Value) -> Value:
 
 
 def _store_tile(builder: Builder, tile: Value, starts: Value, table: Value, counts: tuple[int, int]) -> None:
-    """A tile looks for its owner: the first one whose tiles and those of all before it are more than its number."""
+    """A tile looks for its expert: the first one whose tiles and those of all before it are more than its number."""
     size, count = counts
     zero = builder.constant(0)
     carried = [(zero, INDEX)] * (1 + len(FIELDS))

@@ -18,7 +18,7 @@ from lamella.base.records import dataclass
 from lamella.kernels.build import Builder
 from lamella.kernels.footprints import Footprint, find_footprints
 from lamella.kernels.fuse_launches.phase_writer import (
-    OwnedPart,
+    GroupSlice,
     PhaseMemory,
     PhaseWriter,
     StoredRow,
@@ -56,28 +56,28 @@ MOST_LOCAL = 48 << 10
 """Bytes of local memory that a work-group has without asking for more."""
 SETTLED = "settled"
 """The attribute of a parameter all of whose loads that count read what was written before the list began."""
-MOST_OWNERS = 256
-"""Work-groups of an owner: what each of them touches is looked at."""
+MOST_CONSUMER_GROUPS = 256
+"""Work-groups of an consumer: what each of them touches is looked at."""
 MOST_TEAM = 16
 """Work-groups that do the same again."""
 BEFORE = (Alloca, Arith, Builtin, Cast, Compare, Constant)
-"""What an owner does before its work-items begin."""
+"""What an consumer does before its work-items begin."""
 WITHIN = (*INSIDE, Barrier, Builtin, For, If)
 """What its work-items do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the work-groups of an owner share what it takes over."""
+    """How the work-groups of an consumer share what it takes over."""
 
     teams: int
     """Of neighbouring work-groups; each team touches memory of its own."""
-    parts: Mapping[str, OwnedPart]
+    parts: Mapping[str, GroupSlice]
     """What each team has of the buffers that are written."""
 
 
 @dataclass(slots=True)
-class Owners:
+class ConsumerFusion:
     """Finds the launches of a list that can take over others, and writes their kernels."""
 
     whole: LaunchList
@@ -87,7 +87,7 @@ class Owners:
     def find(self, launch: Launch) -> Phase | None:
         """A launch of work-groups of several subgroups that may take over others; None for another one."""
         function = self.functions.get(launch.kernel)
-        if launch.kernel == FILL or function is None or launch.groups > MOST_OWNERS:
+        if launch.kernel == FILL or function is None or launch.groups > MOST_CONSUMER_GROUPS:
             return None
         *before, last = function.body.statements
         if _count_subgroups(function) is None or not isinstance(last.instruction, Parallel):
@@ -97,34 +97,34 @@ class Owners:
         )
         return Phase(launch, function, 0) if known else None
 
-    def find_sharing(self, phases: Sequence[Phase], owner: Phase) -> Sharing:
-        """Which work-groups of an owner do what, and have what of the buffers that are written.
+    def find_sharing(self, phases: Sequence[Phase], consumer: Phase) -> Sharing:
+        """Which work-groups of an consumer do what, and have what of the buffers that are written.
 
         Neighbours may be one team: each of them does again what its team needs, and the first what others see.
         Unsupported: two teams meet in a buffer.
         """
-        whole = gcd(owner.launch.groups, *(item.launch.groups for item in phases))
-        fewest = -(-owner.launch.groups // MOST_TEAM)
+        whole = gcd(consumer.launch.groups, *(item.launch.groups for item in phases))
+        fewest = -(-consumer.launch.groups // MOST_TEAM)
         for teams in (item for item in range(whole, fewest - 1, -1) if whole % item == 0):
             with suppress(Unsupported):
-                return Sharing(teams, self._find_parts(phases, owner, teams))
+                return Sharing(teams, self._find_parts(phases, consumer, teams))
         raise Unsupported("work-groups touch the same memory")
 
-    def _find_parts(self, phases: Sequence[Phase], owner: Phase, teams: int) -> dict[str, OwnedPart]:
-        """What each team has of the buffers that phases write; what the owner writes is told apart by its groups."""
+    def _find_parts(self, phases: Sequence[Phase], consumer: Phase, teams: int) -> dict[str, GroupSlice]:
+        """What each team has of the buffers that phases write; what the consumer writes is told apart by its groups."""
         touched: dict[str, list[Footprint | None]] = {}
-        for item in (*phases, owner):
+        for item in (*phases, consumer):
             for group in range(item.launch.groups):
                 self._add(touched, item, (group, group // (item.launch.groups // teams), teams))
         own: dict[str, list[Footprint | None]] = {}
-        count = owner.launch.groups
+        count = consumer.launch.groups
         for group in range(count):
-            self._add(own, owner, (group, group, count))
+            self._add(own, consumer, (group, group, count))
         made = {item.launch.arguments[place].buffer for item in phases for place in item.launch.writes}
-        for place in owner.launch.writes:
-            buffer = owner.launch.arguments[place].buffer
+        for place in consumer.launch.writes:
+            buffer = consumer.launch.arguments[place].buffer
             if buffer in made:
-                raise Unsupported("an owner and what it takes over write the same memory")
+                raise Unsupported("an consumer and what it takes over write the same memory")
             _find_part(own[buffer])
         return {name: _find_part(touched[name]) for name in touched.keys() & made}
 
@@ -152,15 +152,15 @@ class Owners:
         name: str,
         memory: PhaseMemory,
         phases: Sequence[Phase],
-        owner: Phase,
+        consumer: Phase,
         sharing: tuple[Sharing, set[str]],
     ) -> Function:
-        """The kernel of an owner with what it takes over; caches are settled that no launch before writes."""
-        subgroups = _count_subgroups(owner.function)
+        """The kernel of an consumer with what it takes over; caches are settled that no launch before writes."""
+        subgroups = _count_subgroups(consumer.function)
         if subgroups is None:
             raise Unsupported("its work-groups have one subgroup")
         (shared, settled), writer = sharing, PhaseWriter(memory, subgroups)
-        written = _OwnerWriter(writer, phases, owner, shared.teams).write(name, settled)
+        written = _ConsumerWriter(writer, phases, consumer, shared.teams).write(name, settled)
         held = [item.instruction for item in walk(written.body)]
         if sum(local_size(item.type) for item in held if isinstance(item, Alloca)) > MOST_LOCAL:
             raise Unsupported("what they make does not fit into local memory")
@@ -177,7 +177,7 @@ def _count_subgroups(function: Function) -> int | None:
     return count if count > 1 else None
 
 
-def _find_part(found: Sequence[Footprint | None]) -> OwnedPart:
+def _find_part(found: Sequence[Footprint | None]) -> GroupSlice:
     """The part of a buffer that each work-group has; Unsupported where two share some."""
     own = [item for item in found if item is not None]
     if len(own) != len(found):
@@ -188,23 +188,23 @@ def _find_part(found: Sequence[Footprint | None]) -> OwnedPart:
         raise Unsupported("parts of a buffer lie at uneven distances")
     if len(own) > 1 and abs(step) < size:
         raise Unsupported("two work-groups touch the same memory")
-    return OwnedPart(own[0].first, step, size)
+    return GroupSlice(own[0].first, step, size)
 
 
 @dataclass(slots=True)
-class _OwnerWriter:
-    """The kernel of an owner while it is written."""
+class _ConsumerWriter:
+    """The kernel of an consumer while it is written."""
 
     writer: PhaseWriter
     phases: Sequence[Phase]
-    owner: Phase
+    consumer: Phase
     teams: int
     forwarded: set[str] = field(default_factory=set)
     """Buffers of which one row is taken from where it was made."""
 
     def write(self, name: str, settled: set[str]) -> Function:
         """Write it."""
-        writer, each = self.writer, self.owner.launch.groups // self.teams
+        writer, each = self.writer, self.consumer.launch.groups // self.teams
         parameters, builder = writer.begin()
         group = builder.builtin("group_id", INDEX)
         self._verify_teams()
@@ -223,7 +223,7 @@ class _OwnerWriter:
                 # Subgroups that have nothing to do yet load for the next level meanwhile.
                 taken = self._write_level(region, level, (team, number), taken)
                 writer.put_barrier(region)
-            writing, body = writer.begin_body(region, self.owner, group)
+            writing, body = writer.begin_body(region, self.consumer, group)
             *before, last = body.statements
             for statement in before:
                 if not is_group_number(statement):
@@ -247,7 +247,7 @@ class _OwnerWriter:
         for item in level:
             each = item.launch.groups // self.teams
             first = builder.arith("mul", team, builder.constant(each))
-            if self.teams == self.owner.launch.groups or not self._is_seen(item):
+            if self.teams == self.consumer.launch.groups or not self._is_seen(item):
                 self.writer.write_groups(builder, item, each, taken, first)
             else:
                 is_first = builder.compare("eq", number, builder.constant(0))
@@ -263,7 +263,7 @@ class _OwnerWriter:
 
     def _verify_teams(self) -> None:
         """Refuse teams of several where one would read what another one writes: only rows that are forwarded may be."""
-        if self.teams == self.owner.launch.groups:
+        if self.teams == self.consumer.launch.groups:
             return
         seen = [item for item in self.phases if self._is_seen(item)]
         made = {item.launch.arguments[place].buffer for item in seen for place in item.launch.writes}
@@ -271,12 +271,12 @@ class _OwnerWriter:
             raise Unsupported("a phase writes what its team needs and what others see")
         own = {id(item) for item in seen}
         read = {view.buffer for item in self.phases if id(item) not in own for view in item.launch.arguments}
-        late = {view.buffer for view in self.owner.launch.arguments} & made
+        late = {view.buffer for view in self.consumer.launch.arguments} & made
         if read & made or any(not self._is_forwarded(buffer) for buffer in late):
             raise Unsupported("a work-group reads what another one of its team writes")
 
     def _is_forwarded(self, buffer: str) -> bool:
-        """Whether a buffer is written by one phase, a row of it, which the owner takes from where it was made."""
+        """Whether a buffer is written by one phase, a row of it, which the consumer takes from where it was made."""
         made = self._makers(buffer)
         kept = buffer in self.writer.memory.kept and len(made) == 1
         return kept and _find_row_store(made[0]) is not None and self._is_alone(buffer, made[0])
@@ -289,8 +289,8 @@ class _OwnerWriter:
         ]
 
     def _find_rows(self, builder: Builder, group: Value) -> Iterator[tuple[str, StoredRow]]:
-        """The rows of buffers that phases store and the owner reads, by the names of their memrefs."""
-        for buffer in dict.fromkeys(view.buffer for view in self.owner.launch.arguments):
+        """The rows of buffers that phases store and the consumer reads, by the names of their memrefs."""
+        for buffer in dict.fromkeys(view.buffer for view in self.consumer.launch.arguments):
             if self._is_forwarded(buffer):
                 (phase,) = self._makers(buffer)
                 found = _find_row_store(phase)

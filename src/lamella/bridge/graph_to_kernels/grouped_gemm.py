@@ -1,9 +1,9 @@
 """Products of rows with matrices of which each row names its own: rows of experts, in the order of the experts.
 
-`y[r, j] += x[r, i] * w[owner[r], j, i]`. Where rows are many, a kernel cuts those of each owner into tiles and writes a
-table of them, which lies on the device: owner, first row, end. A work-group takes a tile of the table and computes as
-that of any product does (`tensor_core_gemm.py`), with the matrix of the owner, and stores no row behind the end. Rows that
-are not in the order of their owners are a fault, and the operation then runs without the table. Where rows are few,
+`y[r, j] += x[r, i] * w[expert[r], j, i]`. Where rows are many, a kernel cuts those of each expert into tiles and writes a
+table of them, which lies on the device: expert, first row, end. A work-group takes a tile of the table and computes as
+that of any product does (`tensor_core_gemm.py`), with the matrix of the expert, and stores no row behind the end. Rows that
+are not in the order of their experts are a fault, and the operation then runs without the table. Where rows are few,
 subgroups go along the rows of the matrices that are named, and no others are read (`gemv.py`).
 """
 
@@ -17,21 +17,21 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, matrix_view
-from lamella.bridge.graph_to_kernels.gemv import Gemv, find_gemv
-from lamella.bridge.graph_to_kernels.gemv_writer import GemvWriter
-from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, k_major_access
-from lamella.bridge.graph_to_kernels.owner_tables import (
+from lamella.bridge.graph_to_kernels.expert_tiles import (
     END,
+    EXPERT,
     FIELDS,
     FIRST,
-    OWNER,
     TABLE,
-    load_owner,
+    experts_access,
+    load_expert,
     most_tiles,
-    owners_access,
     table_access,
     write_table,
 )
+from lamella.bridge.graph_to_kernels.gemv import Gemv, find_gemv
+from lamella.bridge.graph_to_kernels.gemv_writer import GemvWriter
+from lamella.bridge.graph_to_kernels.k_major import PACKED_COLUMNS, k_major_access
 from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     BANDS,
     COLUMN_TILE,
@@ -55,8 +55,8 @@ from lamella.lang.tensor.nodes.types import INDEX
 from lamella.ops.formula import Apply, Contraction, Element, Index
 from lamella.ops.formula import Scalar as Term
 
-BAND = 4
-"""Tiles of rows side by side before the next rows of the matrices follow: those of one owner share its matrix."""
+EXPERT_BAND = 4
+"""Tiles of rows side by side before the next rows of the matrices follow: those of one expert share its matrix."""
 FEWEST_ROWS = 8
 """Rows below which a product never is one of tiles."""
 MOST_VECTORS = 16
@@ -64,15 +64,15 @@ MOST_VECTORS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """Which factor of a product is that of an owner, and who that is."""
+class ExpertOperand:
+    """Which factor of a product is that of an expert, and who that is."""
 
     product: Contraction
     """The product with the first matrix for everyone."""
     batched: Contraction
     """The product with a matrix for each row."""
     matrices: Element
-    owners: Element
+    experts: Element
     loop: str
     """The loop over the rows."""
     count: int
@@ -88,37 +88,37 @@ class Owned:
         )
 
 
-def find_owned(product: Contraction, tensors: Tensors) -> Owned:
+def find_expert_operand(product: Contraction, tensors: Tensors) -> ExpertOperand:
     """Unsupported: no factor is picked by an integer for each row."""
     value = product.values[0]
     if not isinstance(value, Apply) or value.function != "*" or product.condition is not None:
         raise Unsupported("it is no plain sum")
-    found = [item for item in value.operands if isinstance(item, Element) and _owner(item) is not None]
+    found = [item for item in value.operands if isinstance(item, Element) and _expert_index(item) is not None]
     if len(found) != 1 or not all(isinstance(item, Element) for item in value.operands):
-        raise Unsupported("no factor belongs to owners of rows")
+        raise Unsupported("no factor belongs to experts of rows")
     (matrices,) = found
-    owners = _owner(matrices)
+    experts = _expert_index(matrices)
     held = tensors.get(key_of(matrices))
-    if owners is None or held is None or held.lies.halo[0] != (0, 0):
-        raise Unsupported("no factor belongs to owners of rows")
-    (row,) = owners.indices
+    if experts is None or held is None or held.lies.halo[0] != (0, 0):
+        raise Unsupported("no factor belongs to experts of rows")
+    (row,) = experts.indices
     if not isinstance(row, Index) or max(held.lies.strides) != held.lies.strides[0]:
-        raise Unsupported("owners are not those of single rows")
-    first, own = (_with_owner(product, matrices, item) for item in (0, row))
-    return Owned(first, own, matrices, owners, row.name, held.shape[0])
+        raise Unsupported("experts are not those of single rows")
+    first, own = (_with_expert(product, matrices, item) for item in (0, row))
+    return ExpertOperand(first, own, matrices, experts, row.name, held.shape[0])
 
 
-def _owner(element: Element) -> Element | None:
+def _expert_index(element: Element) -> Element | None:
     first = element.indices[0] if element.indices else None
     plain = isinstance(first, Element) and first.type == "int" and len(first.indices) == 1
     return first if plain and isinstance(first, Element) else None
 
 
-def _with_owner(product: Contraction, matrices: Element, owner: Term) -> Contraction:
+def _with_expert(product: Contraction, matrices: Element, expert: Term) -> Contraction:
     value = product.values[0]
     if not isinstance(value, Apply):
         return product
-    other = replace(matrices, indices=(owner, *matrices.indices[1:]))
+    other = replace(matrices, indices=(expert, *matrices.indices[1:]))
     operands = tuple(other if item is matrices else item for item in value.operands)
     return replace(product, values=(replace(value, operands=operands),))
 
@@ -127,10 +127,10 @@ def _with_owner(product: Contraction, matrices: Element, owner: Term) -> Contrac
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedTiles(TensorCoreGemm):
-    """A product whose columns are rows of owners, cut into tiles of the table."""
+class GroupedGemm(TensorCoreGemm):
+    """A product whose columns are rows of experts, cut into tiles of the table."""
 
-    owners: Key = ("", None)
+    experts: Key = ("", None)
     loop: str = ""
     count: int = 0
 
@@ -138,12 +138,12 @@ class OwnedTiles(TensorCoreGemm):
     def bands(self) -> int:
         """Bands of tiles of rows."""
         many = most_tiles(self.found.extents[self.column], self.columns, self.count)
-        return -(-many // BAND)
+        return -(-many // EXPERT_BAND)
 
     @property
     def tiles(self) -> tuple[int, int]:
         """Tiles of the matrices' rows, and of the table."""
-        return -(-self.found.extents[self.row] // self.rows), self.bands * BAND
+        return -(-self.found.extents[self.row] // self.rows), self.bands * EXPERT_BAND
 
     @property
     def groups(self) -> int:
@@ -152,62 +152,66 @@ class OwnedTiles(TensorCoreGemm):
 
     @property
     def partial(self) -> tuple[bool, bool]:
-        """Any tile may end with the rows of its owner."""
+        """Any tile may end with the rows of its expert."""
         return bool(self.found.extents[self.row] % self.rows), True
 
 
-def write_owned_product(
+def write_grouped_gemm(
     group: ProductGroup, tensors: Tensors, real: Scalar, target: Target
 ) -> list[TileKernel]:
-    """The kernels of a product with the matrices of owners; Unsupported where there are none."""
+    """The kernels of a product with the matrices of experts; Unsupported where there are none."""
     if not target.has_threads:
         raise Unsupported("work-items are lanes")
-    owned = find_owned(group.product, tensors)
-    if owned.rows <= min(MOST_VECTORS, max(owned.count, FEWEST_ROWS - 1)):
-        return [_write_vectors(group, owned, tensors, real, target)]
-    plan = _find_tiles(group, owned, tensors, real, target)
-    table = write_table(tensors[plan.owners], plan.owners, plan.columns, plan.count, plan.bands * BAND)
-    return [table, *pack_operands(plan), OwnedWriter(plan, tensors, tiles=plan).write()]
+    grouped = find_expert_operand(group.product, tensors)
+    if grouped.rows <= min(MOST_VECTORS, max(grouped.count, FEWEST_ROWS - 1)):
+        return [_write_vectors(group, grouped, tensors, real, target)]
+    plan = _find_tiles(group, grouped, tensors, real, target)
+    table = write_table(
+        tensors[plan.experts], plan.experts, plan.columns, plan.count, plan.bands * EXPERT_BAND
+    )
+    return [table, *pack_operands(plan), GroupedGemmWriter(plan, tensors, tiles=plan).write()]
 
 
 def _find_tiles(
-    group: ProductGroup, owned: Owned, tensors: Tensors, real: Scalar, target: Target
-) -> OwnedTiles:
-    core = find_tensor_core_gemm(replace(group, product=owned.product), tensors, real, target)
-    extents = {**core.found.extents, OWNER: owned.count}
-    if core.row_key != key_of(owned.matrices) or core.column != owned.loop or core.outer or core.decoded:
-        raise Unsupported("rows of owners are not its columns")
+    group: ProductGroup, grouped: ExpertOperand, tensors: Tensors, real: Scalar, target: Target
+) -> GroupedGemm:
+    core = find_tensor_core_gemm(replace(group, product=grouped.product), tensors, real, target)
+    extents = {**core.found.extents, EXPERT: grouped.count}
+    if core.row_key != key_of(grouped.matrices) or core.column != grouped.loop or core.outer or core.decoded:
+        raise Unsupported("rows of experts are not its columns")
     side = core.found.keys.index(core.row_key)
-    matrices = _name_owner(core.found.factors[side], tensors[core.row_key].lies.strides[0], owned.count, ())
+    matrices = _expert_as_index(
+        core.found.factors[side], tensors[core.row_key].lies.strides[0], grouped.count, ()
+    )
     factors = [*core.found.factors]
     factors[side] = matrices
     found = replace(core.found, factors=(factors[0], factors[1]), extents=extents)
-    packing = (OWNER, *core.packing[0]) if core.packing[0] else ()
+    packing = (EXPERT, *core.packing[0]) if core.packing[0] else ()
     if packing:
         matrices = k_major_access(matrices, packing, extents, core.rounded)
-    rows, subgroups = _choose_tile((extents[core.row], owned.rows), owned.count, target)
-    return OwnedTiles(
+    rows, subgroups = _choose_tile((extents[core.row], grouped.rows), grouped.count, target)
+    return GroupedGemm(
         found, core.row, core.column, core.sum, (), flatten_factor(matrices, core.row, core.sum), core.row_key,
         core.column_factor, core.column_key, rows, subgroups, (packing, core.packing[1]), core.rounded, core.sums, None,
-        owners=key_of(owned.owners), loop=owned.loop, count=owned.count,
+        experts=key_of(grouped.experts), loop=grouped.loop, count=grouped.count,
     )  # fmt: skip
 
 
-def _name_owner(access: Access, stride: int, count: int, named: Sequence[str]) -> Access:
-    """The matrices with the owner as an index of its own."""
+def _expert_as_index(access: Access, stride: int, count: int, named: Sequence[str]) -> Access:
+    """The matrices with the expert as an index of its own."""
     first, *others = access.axes
     if first.stride != stride or first.size != count or {*first.index.symbols} - {*named}:
         raise Unsupported("matrices do not lie one behind the other")
-    return replace(access, axes=(Axis(count, stride, Affine(0, ((OWNER, 1),))), *others))
+    return replace(access, axes=(Axis(count, stride, Affine(0, ((EXPERT, 1),))), *others))
 
 
-def _choose_tile(extents: tuple[int, int], owners: int, target: Target) -> tuple[int, int]:
-    """The rows and subgroups of tiles that are done first, where half a tile of each owner is empty."""
+def _choose_tile(extents: tuple[int, int], experts: int, target: Target) -> tuple[int, int]:
+    """The rows and subgroups of tiles that are done first, where half a tile of each expert is empty."""
 
     def cost(tile: tuple[int, int, float]) -> float:
         rows, subgroups, reached = tile
         columns = subgroups * COLUMNS
-        tiles = extents[1] / columns + min(owners, extents[1]) / 2
+        tiles = extents[1] / columns + min(experts, extents[1]) / 2
         groups = max(1, round(tiles * -(-extents[0] // rows)))
         return -(-groups // max(1, target.multiprocessors)) * rows * columns / reached
 
@@ -216,10 +220,10 @@ def _choose_tile(extents: tuple[int, int], owners: int, target: Target) -> tuple
 
 
 @dataclass(slots=True)
-class OwnedWriter(TensorCoreWriter):
+class GroupedGemmWriter(TensorCoreWriter):
     """The kernel of such a product while it is written."""
 
-    tiles: OwnedTiles = field(kw_only=True)
+    tiles: GroupedGemm = field(kw_only=True)
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -231,7 +235,7 @@ class OwnedWriter(TensorCoreWriter):
         columns = self.parameters.add(
             PACKED_COLUMNS if plan.packing[1] else plan.column_key, plan.column_factor
         )
-        table = self.parameters.add(TABLE, table_access(plan.bands * BAND))
+        table = self.parameters.add(TABLE, table_access(plan.bands * EXPERT_BAND))
         builder = self.parameters.builder()
         with builder.parallel() as region:
             values = self._places(region, table.memref)
@@ -245,14 +249,14 @@ class OwnedWriter(TensorCoreWriter):
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
     def _places(self, builder: Builder, table: Value) -> dict[str, Value]:
-        """Where the tile of a subgroup begins, and where the rows of its owner end."""
+        """Where the tile of a subgroup begins, and where the rows of its expert end."""
         plan = self.tiles
-        sizes = {BANDS: plan.bands, ROW_TILE: plan.tiles[0], COLUMN_TILE: BAND}
+        sizes = {BANDS: plan.bands, ROW_TILE: plan.tiles[0], COLUMN_TILE: EXPERT_BAND}
         values = split_group(builder, [BANDS, ROW_TILE, COLUMN_TILE], sizes)
-        first = builder.arith("mul", values[BANDS], builder.constant(BAND))
+        first = builder.arith("mul", values[BANDS], builder.constant(EXPERT_BAND))
         tile = builder.arith("add", first, values[COLUMN_TILE])
         rows = plan.found.extents[plan.column]
-        for name, most in ((OWNER, plan.count - 1), (FIRST, rows), (END, rows)):
+        for name, most in ((EXPERT, plan.count - 1), (FIRST, rows), (END, rows)):
             # The numbers of the table are inside; that they are can be seen only so.
             number = builder.load(table, [builder.constant(FIELDS.index(name)), tile], Scalar("i32"))
             inside = builder.arith("max", builder.cast(number, INDEX), builder.constant(0))
@@ -264,7 +268,7 @@ class OwnedWriter(TensorCoreWriter):
         return values
 
     def _matrix(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> tuple[Value, Value]:
-        """An output up to where the rows of the owner end."""
+        """An output up to where the rows of the expert end."""
         plan, zero = self.plan, builder.constant(0)
         spans = [(name, plan.found.extents[name]) for name in (plan.row, plan.column)]
         view = matrix_view(builder, access, spans, {**values, plan.row: zero, plan.column: zero})
@@ -280,60 +284,65 @@ class OwnedWriter(TensorCoreWriter):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedVectors(Gemv):
-    """A product of a few rows, each with the matrix of its owner."""
+class GroupedGemv(Gemv):
+    """A product of a few rows, each with the matrix of its expert."""
 
-    owners: Key = ("", None)
+    experts: Key = ("", None)
     loop: str = ""
     count: int = 0
 
 
 def _write_vectors(
-    group: ProductGroup, owned: Owned, tensors: Tensors, real: Scalar, target: Target
+    group: ProductGroup, grouped: ExpertOperand, tensors: Tensors, real: Scalar, target: Target
 ) -> TileKernel:
-    key = key_of(owned.matrices)
+    key = key_of(grouped.matrices)
     held = tensors[key]
     # A matrix for each row, so that rows are no columns of one product: there need not be so many.
-    pretended = replace(held, shape=(max(owned.count, owned.rows), *held.shape[1:]))
-    batched = replace(group, product=owned.batched)
+    pretended = replace(held, shape=(max(grouped.count, grouped.rows), *held.shape[1:]))
+    batched = replace(group, product=grouped.batched)
     plan = find_gemv(batched, {**tensors, key: pretended}, real, target, frozenset())
-    if plan.matrix_key != key or plan.outer not in ((), (owned.loop,)) or plan.columns:
-        raise Unsupported("rows of owners are not those of its vectors")
+    if plan.matrix_key != key or plan.outer not in ((), (grouped.loop,)) or plan.columns:
+        raise Unsupported("rows of experts are not those of its vectors")
     first, *others = plan.matrix.axes
-    matrix = replace(plan.matrix, axes=(replace(first, size=owned.count), *others))
-    matrix = _name_owner(matrix, held.lies.strides[0], owned.count, (owned.loop,))
+    matrix = replace(plan.matrix, axes=(replace(first, size=grouped.count), *others))
+    matrix = _expert_as_index(matrix, held.lies.strides[0], grouped.count, (grouped.loop,))
     fields = {name: getattr(plan, name) for name in Gemv.__dataclass_fields__}
-    owning = OwnedVectors(
-        **{**fields, "matrix": matrix}, owners=key_of(owned.owners), loop=owned.loop, count=owned.count
+    grouped = GroupedGemv(
+        **{**fields, "matrix": matrix},
+        experts=key_of(grouped.experts),
+        loop=grouped.loop,
+        count=grouped.count,
     )
-    return OwnedVectorWriter(owning, tensors).write()
+    return GroupedGemvWriter(grouped, tensors).write()
 
 
 @dataclass(slots=True)
-class OwnedVectorWriter(GemvWriter):
+class GroupedGemvWriter(GemvWriter):
     """The kernel of a product with a few rows while it is written."""
 
-    owners: Access | None = None
+    experts: Access | None = None
 
     def add_scales(self) -> None:
-        """Owners are read with the rows."""
-        plan = self.owning
-        self.owners = self.parameters.add(plan.owners, owners_access(self.tensors[plan.owners], plan.loop))
+        """Experts are read with the rows."""
+        plan = self.grouped
+        self.experts = self.parameters.add(
+            plan.experts, experts_access(self.tensors[plan.experts], plan.loop)
+        )
 
     @property
-    def owning(self) -> OwnedVectors:
+    def grouped(self) -> GroupedGemv:
         """What is written."""
-        if not isinstance(self.plan, OwnedVectors):
+        if not isinstance(self.plan, GroupedGemv):
             raise Unsupported("nobody owns its rows")
         return self.plan
 
     def _places(self, builder: Builder, values: Mapping[str, Value]) -> list[dict[str, Value]]:
-        plan, row = self.owning, values.get(self.owning.loop, builder.constant(0))
-        if self.owners is None:
+        plan, row = self.grouped, values.get(self.grouped.loop, builder.constant(0))
+        if self.experts is None:
             raise Unsupported("nobody owns its rows")
-        owner = load_owner(builder, self.owners, row, plan.count)
-        return GemvWriter._places(self, builder, {**values, plan.loop: row, OWNER: owner})
+        expert = load_expert(builder, self.experts, row, plan.count)
+        return GemvWriter._places(self, builder, {**values, plan.loop: row, EXPERT: expert})
 
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
-        """The kernel, which may find rows without an owner."""
+        """The kernel, which may find rows without an expert."""
         return replace(GemvWriter.promise(self, kernel, sides), faults=True)
