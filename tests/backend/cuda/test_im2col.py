@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.bridge.graph_to_kernels import product_ways
+from lamella.bridge.graph_to_kernels import product_variants
 from lamella.lang.tensor import write
 from tests.backend.cuda.test_tensor_core_gemm import plan, write_graph
 from tests.support.gpu.driver import emulated_device
@@ -45,8 +45,8 @@ def uses_im2col(path: Path) -> bool:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_computes_the_same(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product_ways, "IM2COL_LAUNCH_S", 0.0)
-    monkeypatch.setattr(product_ways, "THREAD_SPEED", 1.0)
+    monkeypatch.setattr(product_variants, "IM2COL_LAUNCH_S", 0.0)
+    monkeypatch.setattr(product_variants, "THREAD_SPEED", 1.0)
     path = write_graph(tmp_path, *CASES[case])
     assert uses_im2col(path)
     judge = lamella.compile(path, backend="reference", seed=1)

@@ -20,7 +20,7 @@ from lamella.kernels.candidates import Candidate, Problem
 from lamella.kernels.rewrite import rewrite
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Constant, Program, Region, Scalar
-from tests.bridge.test_product_ways import CASES, prepared, problems_of
+from tests.bridge.test_product_variants import CASES, prepared, problems_of
 
 REAL = Scalar("f32")
 

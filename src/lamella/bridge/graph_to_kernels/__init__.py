@@ -43,7 +43,7 @@ from lamella.bridge.graph_to_kernels.layouts import (
     temporary_orders,
 )
 from lamella.bridge.graph_to_kernels.paged_attention import OPERATOR as PAGES
-from lamella.bridge.graph_to_kernels.parted_maps import part_maps
+from lamella.bridge.graph_to_kernels.split_concat import split_concat_consumers
 from lamella.bridge.graph_to_kernels.split_reductions import split_reductions_over_threads
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
@@ -138,7 +138,9 @@ class KernelWriter:
             group = replace(group, constants={**group.constants, **literals})
             whole = inline(self.library, group, self.extents, self.wide)
             threads = self.target.has_threads
-            stages = split_reductions_over_threads(part_maps(whole) if threads else whole, threads)
+            stages = split_reductions_over_threads(
+                split_concat_consumers(whole) if threads else whole, threads
+            )
         except Unsupported:
             return named, None
         tables = any(isinstance(value, tuple) for value in stages.constants.values())

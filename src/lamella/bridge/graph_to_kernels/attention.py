@@ -26,14 +26,14 @@ from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter, load_out
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
-    End,
+    Epilogue,
     Key,
     ProductGroup,
     Roles,
     Tensors,
     TiledProduct,
     extents_of,
-    find_end,
+    find_epilogue,
     held_access,
     key_of,
     meet,
@@ -72,7 +72,7 @@ class Attention:
     scores: Contraction
     rows: tuple[Contraction, ...]
     mixture: Contraction
-    ends: tuple[Contraction, ...]
+    epilogues: tuple[Contraction, ...]
     outputs: frozenset[str] = frozenset()
     """What others read of it."""
 
@@ -83,16 +83,16 @@ def find_attention(stages: Sequence[Contraction], outputs: Sequence[str]) -> Att
     if len(products) != 2 or products[0] != 0:
         return None
     rows = tuple(stages[1 : products[1]])
-    mixture, ends = stages[products[1]], tuple(stages[products[1] + 1 :])
+    mixture, epilogues = stages[products[1]], tuple(stages[products[1] + 1 :])
     made = {item.tensor for stage in rows for item in stage.targets} | {stages[0].targets[0].tensor}
     read = {item.tensor for item in walk_terms(mixture) if isinstance(item, Element)} & made
     if not rows or len(read) != 1 or any(stage.condition is not None for stage in rows):
         return None
-    late = {item.tensor for end in ends for item in walk_terms(end) if isinstance(item, Element)}
+    late = {item.tensor for end in epilogues for item in walk_terms(end) if isinstance(item, Element)}
     sums = {stage.targets[0].tensor for stage in rows if stage.sign not in ASSIGNMENTS}
     if late & (made - sums):
         return None
-    return Attention(stages[0], rows, mixture, ends, frozenset(outputs))
+    return Attention(stages[0], rows, mixture, epilogues, frozenset(outputs))
 
 
 def is_product(stage: Contraction) -> bool:
@@ -146,9 +146,9 @@ class AttentionRoles:
     """Where each tensor of the kernel's own is reached in each dimension."""
     stages: tuple[RowStage, ...]
     weights: str
-    ends: tuple[End, ...]
+    epilogues: tuple[Epilogue, ...]
     sums: Mapping[int, str]
-    """The elements of the ends that are reductions of rows, by their identity, with their tensors."""
+    """The elements of the epilogues that are reductions of rows, by their identity, with their tensors."""
     visible: VisibleKeys | None
     """The keys that count, where a mask hides others."""
     lanes: int
@@ -199,15 +199,15 @@ def find_attention_roles(
     extents = {query: 1, **extents, WIDTH: own[width[0]]}
     values = substitute_loops(held_access(value, tensors, own), loops)
     targets = [place_in(item, loops, own) for item in mixed.indices]
-    ends = tuple(find_end(item, mixed.tensor, targets, tensors) for item in attention.ends)
-    sums = dict(_sums_of_rows(ends, places))
-    if not ends:
-        ends = (_itself(attention.mixture, mixed, own, loops, tensors),)
+    epilogues = tuple(find_epilogue(item, mixed.tensor, targets, tensors) for item in attention.epilogues)
+    sums = dict(_sums_of_rows(epilogues, places))
+    if not epilogues:
+        epilogues = (_itself(attention.mixture, mixed, own, loops, tensors),)
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     keys = key_of(elements[0]), key_of(elements[1]), key_of(value)
     return AttentionRoles(
         attention, real, extents, query, key, outer, accesses[0], accesses[1], values, keys, depth,
-        WIDTH, places, stages, weight.tensor, ends, sums, _visible(stages, key, weight.tensor, extents[key]),
+        WIDTH, places, stages, weight.tensor, epilogues, sums, _visible(stages, key, weight.tensor, extents[key]),
         lanes, rows or _rows(extents[key], lanes),
     )  # fmt: skip
 
@@ -215,7 +215,7 @@ def find_attention_roles(
 def _verify_outputs(attention: Attention, places: Mapping[str, tuple[Form, ...]], key: str) -> None:
     """Others read what a row has one of, or the results: neither scores nor a mixture that is worked on further."""
     scores = {name for name, forms in places.items() if any(form.coefficient(key) for form in forms)}
-    hidden = {attention.mixture.targets[0].tensor} if attention.ends else set()
+    hidden = {attention.mixture.targets[0].tensor} if attention.epilogues else set()
     if attention.outputs & (scores | hidden):
         raise Unsupported("others read its scores")
 
@@ -226,9 +226,11 @@ def _visible(stages: Sequence[RowStage], key: str, weights: str, keys: int) -> V
     return None if is_open(keys) else find_visible(rows, key, weights)
 
 
-def _sums_of_rows(ends: Sequence[End], places: Mapping[str, tuple[Form, ...]]) -> Iterator[tuple[int, str]]:
+def _sums_of_rows(
+    epilogues: Sequence[Epilogue], places: Mapping[str, tuple[Form, ...]]
+) -> Iterator[tuple[int, str]]:
     """The elements of what follows the mixture that are reductions of a row of scores, each read at its own row."""
-    for end in ends:
+    for end in epilogues:
         for item in walk_terms(end.formula):
             if isinstance(item, Element) and item.tensor in places:
                 here = tuple(place_in(index, end.loops, end.extents) for index in item.indices)
@@ -310,9 +312,9 @@ def _itself(
     own: Mapping[str, int],
     loops: Mapping[str, Form],
     tensors: Tensors,
-) -> End:
+) -> Epilogue:
     access = substitute_loops(held_access(target, tensors, own), loops)
-    return End(
+    return Epilogue(
         Contraction((target,), "=", (target,), formula.loops),
         own,
         loops,
@@ -336,7 +338,7 @@ class AttentionWriter:
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
-    ends: list[End] = field(default_factory=list)
+    epilogues: list[Epilogue] = field(default_factory=list)
     locals: dict[str, Value] = field(default_factory=dict)
     """The memory of scores and of what stages make of them, by tensor."""
     sums: dict[str, Value] = field(default_factory=dict)
@@ -366,12 +368,12 @@ class AttentionWriter:
     def _bind(self) -> None:
         """Make parameters of everything that is read or written outside."""
         roles = self.roles
-        for end in roles.ends:
+        for end in roles.epilogues:
             for key, access in end.accesses.items():
                 if key not in roles.sums:
                     self.accesses[key] = self._outside(end.keys[key], access)
             loops = {name: form.replace(roles.query, self._query) for name, form in end.loops.items()}
-            self.ends.append(replace(end, loops=loops))
+            self.epilogues.append(replace(end, loops=loops))
         for stage in roles.stages:
             target = stage.formula.targets[0]
             if target.tensor in roles.attention.outputs:
@@ -488,7 +490,7 @@ class AttentionWriter:
         packed = _own(memory[0], roles.real.name, (roles.extents[name], name), rows)
         scores = _own(memory[1], roles.real.name, (keys, roles.key), rows)
         target = roles.attention.scores.targets[0]
-        end = End(
+        end = Epilogue(
             Contraction((target,), "=", (target,), roles.attention.scores.loops),
             roles.extents,
             {},
@@ -498,7 +500,7 @@ class AttentionWriter:
         tiled = self._tiled((QUERY, roles.key, name), rows, keys)
         tiled = replace(
             tiled, row_factor=packed, row_key=QUERIES, column_factor=roles.key_access, column_key=roles.keys[1],
-            ends=(end,), accesses={id(target): scores},
+            epilogues=(end,), accesses={id(target): scores},
         )  # fmt: skip
         writer = ProductWriter(tiled, self.tensors, self.parameters, frozenset([QUERIES, SCORES]))
         writer.tiles = None if self.span is None else self.span[:2]
@@ -634,8 +636,8 @@ class AttentionWriter:
         mixed = roles.attention.mixture
         tiled = replace(
             tiled, group=ProductGroup(mixed), row_factor=roles.value_access, row_key=roles.keys[2],
-            column_factor=weights, column_key=SCORES, ends=tuple(self.ends),
-            accesses={key: self.accesses[key] for end in roles.ends for key in end.accesses},
+            column_factor=weights, column_key=SCORES, epilogues=tuple(self.epilogues),
+            accesses={key: self.accesses[key] for end in roles.epilogues for key in end.accesses},
         )  # fmt: skip
         own = frozenset([SCORES, *((name, None) for name in self.sums)])
         writer = ProductWriter(tiled, self.tensors, self.parameters, own)

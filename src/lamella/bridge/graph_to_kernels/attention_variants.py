@@ -1,4 +1,4 @@
-"""The ways to compute an attention by kernels of its own, in the order in which they are tried."""
+"""The variants to compute an attention by kernels of its own, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ WriteAttention: TypeAlias = Callable[[Attention, Mapping[Key, TensorView], Scala
 
 
 def attention_variants(target: Target, narrow: bool) -> Sequence[WriteAttention]:
-    """The ways for a target, where factors may be rounded to bf16 or not."""
+    """The variants for a target, where factors may be rounded to bf16 or not."""
     if not target.has_threads:
         return (_attention,)
     # Threads are many, and so are the scores: products of their own share them out better than lanes could.
-    ways = (_whole_stream, _mma_attention, write_flash_attention) if narrow else ()
-    return (write_split_kv_attention, _decode_attention, *ways)
+    variants = (_whole_stream, _mma_attention, write_flash_attention) if narrow else ()
+    return (write_split_kv_attention, _decode_attention, *variants)

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import find_range
-from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
+from lamella.bridge.graph_to_kernels.peel_borders import Window, eliminate_guards, find_windows, peel_borders
 from lamella.bridge.graph_to_kernels.samples import block_of, fuse_places, write_out
 from lamella.bridge.graph_to_kernels.step_plan import (
     ASSIGNMENTS,
@@ -93,7 +93,7 @@ def write_contraction(
         contraction, steps = write_out(contraction, steps.inner, sizes), replace(steps, inner=())
         contraction, tensors = fuse_places(contraction, tensors, builder)
         sizes = {key: held.shape for key, held in tensors.items()}
-    parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
+    parts = peel_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
     steps = steps if len(parts) == 1 else replace(steps, strip=0, parts=1, flat=0)
     opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     opened.latest = steps.latest
@@ -101,7 +101,7 @@ def write_contraction(
         _open_groups(opened, steps)
     outer = () if steps.flat else steps.items[:-1]
     with _open_outer(opened, outer), _open_block(opened, steps.shared):
-        faults = [_write_part(opened, settle_guards(part, sizes), steps, begun.started) for part in parts]
+        faults = [_write_part(opened, eliminate_guards(part, sizes), steps, begun.started) for part in parts]
     strips = steps.parts * steps.extents[steps.items[-1]] // steps.strip if steps.strip else 0
     count = strips or (-(-steps.places // steps.flat) if steps.flat else count_steps(steps.groups, steps))
     return count // steps.together, any(faults)

@@ -31,7 +31,7 @@ from lamella.bridge.graph_to_kernels.attention import (
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
 from lamella.bridge.graph_to_kernels.gemv import PIECE, promise_vector_loads
 from lamella.bridge.graph_to_kernels.terms import stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors, key_of
 from lamella.kernels.build import Builder
@@ -447,12 +447,12 @@ class _DecodeAttentionWriter(AttentionWriter):
                 more = body.load(parts, [place, query, body.constant(other)], real)
                 total = body.arith("add", total, more, type_=real)
             here = {**values, QUERY: query, roles.query: query, roles.width: place}
-            for end in self.ends:
+            for end in self.epilogues:
                 result = total
                 if end.formula.values[0] is not end.formula.targets[0]:
-                    writing = EndWriter(real, self.tensors, end.extents, [body])
+                    writing = EpilogueWriter(real, self.tensors, end.extents, [body])
                     writing.accesses, writing.loops = self.accesses, here
-                    result = writing.end_value(end, roles.attention.mixture.targets[0].tensor, total)
+                    result = writing.epilogue_value(end, roles.attention.mixture.targets[0].tensor, total)
                 access = self.accesses[id(end.formula.targets[0])]
                 if access.element not in FLOATS:
                     raise Unsupported("its output is no real")

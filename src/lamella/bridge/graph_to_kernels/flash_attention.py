@@ -27,9 +27,9 @@ from lamella.bridge.graph_to_kernels.attention import (
     find_attention_roles,
 )
 from lamella.bridge.graph_to_kernels.softmax import SoftmaxReader, divided, read_softmax
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
-from lamella.bridge.graph_to_kernels.tiled import End, Tensors, held_access, key_of
+from lamella.bridge.graph_to_kernels.tiled import Epilogue, Tensors, held_access, key_of
 from lamella.bridge.graph_to_kernels.tma_operands import (
     NARROW,
     TILE,
@@ -81,7 +81,7 @@ def write_flash_attention(
         raise Unsupported("no warpgroups compute it")
     roles = find_attention_roles(attention, tensors, real, target, TILE)
     softmax, bound = _find_softmax(roles)
-    roles = replace(roles, ends=tuple(divided(item, roles, softmax) for item in roles.ends))
+    roles = replace(roles, epilogues=tuple(divided(item, roles, softmax) for item in roles.epilogues))
     _verify(roles, softmax)
     return _FlashAttentionWriter(roles, tensors, softmax, bound, target).write()
 
@@ -146,7 +146,7 @@ class _FlashAttentionWriter:
     def write(self) -> list[TileKernel]:
         """Write them, in the order in which they run."""
         roles, kernels, sides = self.roles, list[TileKernel](), list[Access]()
-        for end in roles.ends:
+        for end in roles.epilogues:
             for element, access in end.accesses.items():
                 if element not in roles.sums:
                     self.accesses[element] = self.parameters.add(end.keys[element], access)
@@ -298,11 +298,11 @@ class _FlashAttentionWriter:
         inner.give(inner.arith("div", inner.constant(1.0, REAL), value, type_=REAL))
         shares = builder.value(CoopApply(row, column, value, total, ROW, inner.region()))
         mixture = builder.value(Arith("mul", (mixture, builder.value(CoopConstruct(shares, sums))), sums))
-        for end in roles.ends:
+        for end in roles.epilogues:
             self._store(builder, end, values, mixture, sums)
 
     def _store(
-        self, builder: Builder, end: End, values: Mapping[str, Value], mixture: Value, sums: Coopmatrix
+        self, builder: Builder, end: Epilogue, values: Mapping[str, Value], mixture: Value, sums: Coopmatrix
     ) -> None:
         roles, zero = self.roles, builder.constant(0)
         access = self.accesses[id(end.formula.targets[0])]
@@ -321,7 +321,7 @@ class _FlashAttentionWriter:
         builder.put(CoopStore(mixture, view.value, zero, values[roles.query], cut))
 
     def _apply(
-        self, builder: Builder, end: End, values: Mapping[str, Value], mixture: Value, sums: Coopmatrix
+        self, builder: Builder, end: Epilogue, values: Mapping[str, Value], mixture: Value, sums: Coopmatrix
     ) -> Value:
         """What an output is made of an element of the mixture."""
         roles = self.roles
@@ -331,10 +331,10 @@ class _FlashAttentionWriter:
         if roles.extents[roles.query] % TILE:
             # What lies behind the last query is computed from it, and never stored.
             query = inner.arith("min", query, inner.constant(roles.extents[roles.query] - 1))
-        writing = EndWriter(roles.real, self.tensors, end.extents, [inner])
+        writing = EpilogueWriter(roles.real, self.tensors, end.extents, [inner])
         writing.accesses = self.accesses
         writing.loops = {**values, roles.query: query, roles.width: inner.cast(row, INDEX)}
-        inner.give(writing.end_value(end, roles.attention.mixture.targets[0].tensor, value))
+        inner.give(writing.epilogue_value(end, roles.attention.mixture.targets[0].tensor, value))
         return builder.value(CoopApply(row, column, value, mixture, sums, inner.region()))
 
 

@@ -1,4 +1,4 @@
-"""Gates behind the rows of a product with few vectors: ends that read several parts of its rows at once.
+"""Gates behind the rows of a product with few vectors: epilogues that read several parts of its rows at once.
 
     y[j] += x[k] * w[j, k], j < 2 n;  z[i] = act(y[i]) * y[i + n]
 
@@ -18,14 +18,14 @@ from lamella.ops.formula import Scalar as Term
 
 
 def split_gates(group: ProductGroup, tensors: Tensors) -> tuple[ProductGroup, Tensors]:
-    """A product whose ends read parts of its rows, and its tensors; as they are where all ends read all rows."""
+    """A product whose epilogues read parts of its rows, and its tensors; as they are where all epilogues read all rows."""
     target, extents = group.product.targets[0], extents_of(group.product)
     row = target.indices[-1] if target.indices else None
-    if not isinstance(row, Index) or not group.ends:
+    if not isinstance(row, Index) or not group.epilogues:
         return group, tensors
     forms = [
         (item, _last(item, end), extents_of(end))
-        for end in group.ends
+        for end in group.epilogues
         for item in meeting(end, target.tensor)
     ]
     lengths = {own[name] for _, form, own in forms for name, _ in form.terms}
@@ -45,9 +45,9 @@ def split_gates(group: ProductGroup, tensors: Tensors) -> tuple[ProductGroup, Te
     held = tensors[key_of(target)]
     short = replace(held, shape=(*held.shape[:-1], length), layout=None)
     views = {**tensors, **{(target.tensor, item): short for item in (None, *range(parts))}}
-    ends = tuple(_with_items(end, items) for end in group.ends)
+    epilogues = tuple(_with_items(end, items) for end in group.epilogues)
     product = replace(group.product, loops=tuple(loops))
-    return replace(group, product=product, ends=ends, parts=parts), views
+    return replace(group, product=product, epilogues=epilogues, parts=parts), views
 
 
 def _last(element: Element, end: Contraction) -> Form:

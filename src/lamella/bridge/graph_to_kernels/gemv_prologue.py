@@ -19,9 +19,9 @@ from lamella.bridge.graph_to_kernels.factors import Factor, find_decoded, is_con
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.terms import ROUND
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters
-from lamella.bridge.graph_to_kernels.tiled import End, Key, PreparedProduct, Tensors, key_of
+from lamella.bridge.graph_to_kernels.tiled import Epilogue, Key, PreparedProduct, Tensors, key_of
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import Scalar, Value
 from lamella.ops.formula import Apply, Contraction, Element, Index
@@ -162,7 +162,7 @@ def find_prologue(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> 
     return Prologue(inside, outside, tuple(map(_find_sum, before)), accesses, keys, extents)
 
 
-def _find_sum(item: End) -> tuple[Key, tuple[Term, ...], float]:
+def _find_sum(item: Epilogue) -> tuple[Key, tuple[Term, ...], float]:
     """A sum on the way: its tensor, the factors of an element, and the numbers among them as one."""
     terms, number = [], 1.0
     for term in _factors(item.formula.values[0], narrow=False):
@@ -232,9 +232,9 @@ class PrologueWriter:
     real: Scalar
     tensors: Tensors
 
-    def _writer(self, builder: Builder, loops: Mapping[str, Value], terms: Sequence[Term]) -> EndWriter:
+    def _writer(self, builder: Builder, loops: Mapping[str, Value], terms: Sequence[Term]) -> EpilogueWriter:
         """What writes terms; what they read at the same place is loaded once."""
-        found = EndWriter(self.real, self.tensors, self.prologue.extents, [builder])
+        found = EpilogueWriter(self.real, self.tensors, self.prologue.extents, [builder])
         loaded: dict[Access, Value] = {}
         ready = {}
         for element in reachable(*terms):
@@ -276,7 +276,7 @@ class PrologueWriter:
         writing.known = known
         return self._product(writing, self.prologue.outside)
 
-    def _product(self, writing: EndWriter, terms: Sequence[Term]) -> Value:
+    def _product(self, writing: EpilogueWriter, terms: Sequence[Term]) -> Value:
         first, *others = (writing.value(item) for item in terms)
         for item in others:
             first = writing.here.arith("mul", first, item, type_=self.real)

@@ -23,7 +23,7 @@ from lamella.bridge.graph_to_kernels.gemv import (
 )
 from lamella.bridge.graph_to_kernels.gemv_prologue import PrologueWriter, add_product
 from lamella.bridge.graph_to_kernels.k_major import write_k_major_pack
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
 from lamella.kernels.build import Builder
@@ -70,7 +70,7 @@ class GemvWriter:
     def write(self) -> TileKernel:
         """Write it."""
         plan, found = self.plan, self.plan.found
-        for item in found.ends:
+        for item in found.epilogues:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
         matrix_key = PACKED if plan.packed else plan.matrix_key
@@ -297,9 +297,9 @@ class GemvWriter:
 
     def _load_ends(self, builder: Builder, own: Mapping[str, Value]) -> dict[int, Value]:
         """What the outputs are made of beside the sums, under way before these are known."""
-        targets = {id(item) for end in self.plan.found.ends for item in end.formula.targets}
+        targets = {id(item) for end in self.plan.found.epilogues for item in end.formula.targets}
         found = {}
-        for end in self.plan.found.ends:
+        for end in self.plan.found.epilogues:
             for key in end.accesses.keys() - targets:
                 access = self.accesses[key]
                 places = access.places(builder, own)
@@ -379,14 +379,14 @@ class GemvWriter:
         """Store what the outputs are made of the sums of a row, one for each of its parts."""
         plan, found = self.plan, []
         target = plan.found.group.product.targets[0].tensor
-        for end in plan.found.ends:
-            writing = EndWriter(plan.real, self.tensors, end.extents, [builder])
+        for end in plan.found.epilogues:
+            writing = EpilogueWriter(plan.real, self.tensors, end.extents, [builder])
             writing.accesses, writing.loops, writing.ready = self.accesses, own, loaded
             if plan.parts > 1:
                 writing.known = {(target, item): value for item, value in enumerate(values)}
             result = values[0]
             if end.formula.values[0] is not end.formula.targets[0]:
-                result = writing.end_value(end, target, result)
+                result = writing.epilogue_value(end, target, result)
             access = self.accesses[id(end.formula.targets[0])]
             if access.element not in FLOATS:
                 raise Unsupported("its output is no real")

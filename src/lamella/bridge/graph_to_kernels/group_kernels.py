@@ -29,14 +29,19 @@ from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flash_attention_backward import write_flash_attention_backward
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.gemv_prologue import keep_factors, split_prologue
+from lamella.bridge.graph_to_kernels.horizontal_fusion import Run, fuse_parts_horizontally
 from lamella.bridge.graph_to_kernels.inline import Stages
-from lamella.bridge.graph_to_kernels.joined_kernels import Run, join_parts
-from lamella.bridge.graph_to_kernels.lane_windows import find_lane_windows, write_lane_windows
 from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
 from lamella.bridge.graph_to_kernels.long_reductions import split_long_reductions
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
-from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
+from lamella.bridge.graph_to_kernels.pooling import find_pooling, write_pooling
+from lamella.bridge.graph_to_kernels.product_variants import (
+    ProductPlace,
+    Variant,
+    WrittenProduct,
+    write_product,
+)
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.split_k import add_partial_sums, layout_of_sums
 from lamella.bridge.graph_to_kernels.split_kv_attention import SPLIT
@@ -72,7 +77,7 @@ MOST_TRIED = 16
 NATIVE = ("exp", "tanh", "erf")
 """Functions that a GPU has instructions for."""
 LIBRARY = "library"
-"""What a way is called whose product a library of the device computes."""
+"""What a variant is called whose product a library of the device computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class GroupWriter:
         while waiting:
             waiting = waiting[self._take(waiting) :]
         if self.target.has_threads:
-            self.functions, self.calls = join_parts(self.functions, self.calls, self._runs)
+            self.functions, self.calls = fuse_parts_horizontally(self.functions, self.calls, self._runs)
         return tuple(self.calls)
 
     def write_pages(self, attributes: Mapping[str, object]) -> tuple[KernelCall, ...]:
@@ -151,7 +156,7 @@ class GroupWriter:
         return False
 
     def _add_attention_backward(self) -> bool:
-        """The kernels of the way back through an attention, where they are written."""
+        """The kernels of the variant back through an attention, where they are written."""
         roles = (
             find_attention_backward(self.stages.contractions, self._views)
             if self.target.has_threads
@@ -208,7 +213,7 @@ class GroupWriter:
                 except Unsupported:
                     continue
         with suppress(Unsupported):
-            return self._add_windows(stages)
+            return self._add_pooling(stages)
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
             for stage in stages[:run]:
@@ -248,7 +253,7 @@ class GroupWriter:
         )
 
     def _counts(self, stages: Sequence[Contraction]) -> Iterable[tuple[int, int]]:
-        """How many stages may be a product with its ends, and how many behind them copies of those, most first."""
+        """How many stages may be a product with its epilogues, and how many behind them copies of those, most first."""
         found = list[tuple[int, int]]()
         for count in (_count_ends(stages), 1):
             if self.target.tensor_cores:
@@ -298,7 +303,7 @@ class GroupWriter:
         self.products += 1
 
     def _add_best(self, group: ProductGroup, rest: Sequence[Contraction], fixed: frozenset[Key]) -> None:
-        """The kernels of a sum of products by the way that is chosen, where somebody chooses."""
+        """The kernels of a sum of products by the variant that is chosen, where somebody chooses."""
         place = ProductPlace(self._views, self._real, self.target, fixed, self.rounds, self.narrow)
         written = write_product(group, place)
         here = self._aside()
@@ -317,11 +322,11 @@ class GroupWriter:
     def _as_usual(
         self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Candidate:
-        """What is taken where nothing is measured: the first way, or parts of long sums of few tiles."""
-        way = written.in_parts
-        if way is not None:
+        """What is taken where nothing is measured: the first variant, or parts of long sums of few tiles."""
+        variant = written.in_parts
+        if variant is not None:
             with suppress(Unsupported):
-                return self._in_parts(way, way.write(), group, rest)
+                return self._in_parts(variant, variant.write(), group, rest)
         return self._as_candidate(written.name, written.kernels)
 
     def _aside(self) -> GroupWriter:
@@ -339,15 +344,15 @@ class GroupWriter:
         self,
         name: str,
         kernels: Iterable[TileKernel],
-        ends: Sequence[Contraction] = (),
+        epilogues: Sequence[Contraction] = (),
         rest: Sequence[Contraction] = (),
     ) -> Candidate:
-        """Kernels, and one for what is made of their sum, as a way to compute a product."""
+        """Kernels, and one for what is made of their sum, as a variant to compute a product."""
         aside = self._aside()
         for kernel in kernels:
             aside._add_tile(kernel)
-        if ends:
-            aside._add_rows(ends, rest)
+        if epilogues:
+            aside._add_rows(epilogues, rest)
         functions, calls = aside.functions[len(self.functions) :], aside.calls[len(self.calls) :]
         return Candidate(name, tuple(functions), tuple(calls))
 
@@ -357,39 +362,43 @@ class GroupWriter:
         """The ways to compute a product beside the usual one, that of a library last."""
         if usual != written.name:
             yield self._as_candidate(written.name, written.kernels)
-        for way in (item for item in written.others if item.name != usual):
+        for variant in (item for item in written.others if item.name != usual):
             with suppress(Unsupported):
-                own = way.write()
+                own = variant.write()
                 yield (
-                    self._in_parts(way, own, group, rest)
-                    if way.parts > 1
-                    else self._as_candidate(way.name, own)
+                    self._in_parts(variant, own, group, rest)
+                    if variant.parts > 1
+                    else self._as_candidate(variant.name, own)
                 )
         with suppress(Unsupported):
             if not group.prologue:
                 yield self._by_library(group, rest)
 
     def _in_parts(
-        self, way: Way, kernels: Iterable[TileKernel], group: ProductGroup, rest: Sequence[Contraction]
+        self,
+        variant: Variant,
+        kernels: Iterable[TileKernel],
+        group: ProductGroup,
+        rest: Sequence[Contraction],
     ) -> Candidate:
-        """The way whose kernels sum parts, and one more that adds these up and makes outputs of the sum."""
+        """The variant whose kernels sum parts, and one more that adds these up and makes outputs of the sum."""
         held = layout_of_sums(group, self._views)[group.product.targets[0].tensor, None]
-        stages, adding, (name, layout) = add_partial_sums(self.stages, group.product, way.parts, held)
+        stages, adding, (name, layout) = add_partial_sums(self.stages, group.product, variant.parts, held)
         place = replace(self.place, layouts={**self.place.layouts, name: layout})
         aside = replace(self._aside(), stages=stages, place=place)
-        return aside._as_candidate(way.name, kernels, (adding, *group.ends, *group.copies), rest)
+        return aside._as_candidate(variant.name, kernels, (adding, *group.epilogues, *group.copies), rest)
 
     def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
-        """The way whose product a library computes, and a kernel what is made of it, where that is more."""
+        """The variant whose product a library computes, and a kernel what is made of it, where that is more."""
         views = layout_of_sums(group, self._views)
         write = partial(write_native_product, tensors=views, real=self._real, target=self.target)
         try:
             return self._as_candidate(LIBRARY, [write(group)])
         except Unsupported:
-            kernel, name = write(replace(group, ends=(), copies=())), group.product.targets[0].tensor
+            kernel, name = write(replace(group, epilogues=(), copies=())), group.product.targets[0].tensor
             layouts = {**self.place.layouts, name: views[name, None].lies}
             aside = replace(self._aside(), place=replace(self.place, layouts=layouts))
-            return aside._as_candidate(LIBRARY, [kernel], (*group.ends, *group.copies), rest)
+            return aside._as_candidate(LIBRARY, [kernel], (*group.epilogues, *group.copies), rest)
 
     def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
         """A convolution in strips: their kernels are the same, and see other parts of the tensors."""
@@ -427,7 +436,7 @@ class GroupWriter:
         function = Function(self._next, parameters, kernel.body, kernel.attributes)
         self._add(function, operands, kernel.groups, kernel.faults, once)
 
-    def _add_windows(self, stages: Sequence[Contraction]) -> int:
+    def _add_pooling(self, stages: Sequence[Contraction]) -> int:
         """Windows with what is made of them, as many stages as one kernel can be; gives how many those are."""
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
@@ -436,8 +445,8 @@ class GroupWriter:
         for count in dict.fromkeys((_count_ends(stages), 1)):
             is_needed = hidden in {*self.stages.outputs, *_read(stages[count:])}
             with suppress(Unsupported):
-                found = find_lane_windows(stages[:count], self._views, self._real, self.target, is_needed)
-                self._add_tile(write_lane_windows(found, self._views))
+                found = find_pooling(stages[:count], self._views, self._real, self.target, is_needed)
+                self._add_tile(write_pooling(found, self._views))
                 return count
         raise Unsupported("it has no windows whose lanes lie closest")
 
@@ -468,7 +477,7 @@ class GroupWriter:
         return all(name in self.place.fixed or name in self._fixed or name in made for name in tensors)
 
     def _add_plain(self, stage: Contraction) -> None:
-        """A kernel of one formula, the way that takes any; what only its loops decide is in tables."""
+        """A kernel of one formula, the variant that takes any; what only its loops decide is in tables."""
         shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
         started = self._is_started(stage)
         least = fewest_steps(self.target)

@@ -162,10 +162,10 @@ def write_grouped_gemm(
     """The kernels of a product with the matrices of experts; Unsupported where there are none."""
     if not target.has_threads:
         raise Unsupported("work-items are lanes")
-    grouped = find_expert_operand(group.product, tensors)
-    if grouped.rows <= min(MOST_VECTORS, max(grouped.count, FEWEST_ROWS - 1)):
-        return [_write_vectors(group, grouped, tensors, real, target)]
-    plan = _find_tiles(group, grouped, tensors, real, target)
+    operand = find_expert_operand(group.product, tensors)
+    if operand.rows <= min(MOST_VECTORS, max(operand.count, FEWEST_ROWS - 1)):
+        return [_write_vectors(group, operand, tensors, real, target)]
+    plan = _find_tiles(group, operand, tensors, real, target)
     table = write_table(
         tensors[plan.experts], plan.experts, plan.columns, plan.count, plan.bands * EXPERT_BAND
     )
@@ -173,15 +173,15 @@ def write_grouped_gemm(
 
 
 def _find_tiles(
-    group: ProductGroup, grouped: ExpertOperand, tensors: Tensors, real: Scalar, target: Target
+    group: ProductGroup, operand: ExpertOperand, tensors: Tensors, real: Scalar, target: Target
 ) -> GroupedGemm:
-    core = find_tensor_core_gemm(replace(group, product=grouped.product), tensors, real, target)
-    extents = {**core.found.extents, EXPERT: grouped.count}
-    if core.row_key != key_of(grouped.matrices) or core.column != grouped.loop or core.outer or core.decoded:
+    core = find_tensor_core_gemm(replace(group, product=operand.product), tensors, real, target)
+    extents = {**core.found.extents, EXPERT: operand.count}
+    if core.row_key != key_of(operand.matrices) or core.column != operand.loop or core.outer or core.decoded:
         raise Unsupported("rows of experts are not its columns")
     side = core.found.keys.index(core.row_key)
     matrices = _expert_as_index(
-        core.found.factors[side], tensors[core.row_key].lies.strides[0], grouped.count, ()
+        core.found.factors[side], tensors[core.row_key].lies.strides[0], operand.count, ()
     )
     factors = [*core.found.factors]
     factors[side] = matrices
@@ -189,11 +189,11 @@ def _find_tiles(
     packing = (EXPERT, *core.packing[0]) if core.packing[0] else ()
     if packing:
         matrices = k_major_access(matrices, packing, extents, core.rounded)
-    rows, subgroups = _choose_tile((extents[core.row], grouped.rows), grouped.count, target)
+    rows, subgroups = _choose_tile((extents[core.row], operand.rows), operand.count, target)
     return GroupedGemm(
         found, core.row, core.column, core.sum, (), flatten_factor(matrices, core.row, core.sum), core.row_key,
         core.column_factor, core.column_key, rows, subgroups, (packing, core.packing[1]), core.rounded, core.sums, None,
-        experts=key_of(grouped.experts), loop=grouped.loop, count=grouped.count,
+        experts=key_of(operand.experts), loop=operand.loop, count=operand.count,
     )  # fmt: skip
 
 
@@ -228,7 +228,7 @@ class GroupedGemmWriter(TensorCoreWriter):
     def write(self) -> TileKernel:
         """Write it."""
         plan, found = self.tiles, self.tiles.found
-        for item in found.ends:
+        for item in found.epilogues:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
         rows = self.parameters.add(plan.packed_rows if plan.packing[0] else plan.row_key, plan.row_factor)
@@ -242,9 +242,9 @@ class GroupedGemmWriter(TensorCoreWriter):
             used = region.compare("lt", values[FIRST], values[END])
             with region.condition(used) as inner:
                 total = self._sum(inner, (rows, columns), values, None)
-                for end in found.ends:
+                for end in found.epilogues:
                     self._finish(inner, end, values, total)
-        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.ends]
+        outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.epilogues]
         kernel = promise_pairs(self.parameters.close(builder, plan.groups), outputs)
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
@@ -293,25 +293,25 @@ class GroupedGemv(Gemv):
 
 
 def _write_vectors(
-    group: ProductGroup, grouped: ExpertOperand, tensors: Tensors, real: Scalar, target: Target
+    group: ProductGroup, operand: ExpertOperand, tensors: Tensors, real: Scalar, target: Target
 ) -> TileKernel:
-    key = key_of(grouped.matrices)
+    key = key_of(operand.matrices)
     held = tensors[key]
     # A matrix for each row, so that rows are no columns of one product: there need not be so many.
-    pretended = replace(held, shape=(max(grouped.count, grouped.rows), *held.shape[1:]))
-    batched = replace(group, product=grouped.batched)
+    pretended = replace(held, shape=(max(operand.count, operand.rows), *held.shape[1:]))
+    batched = replace(group, product=operand.batched)
     plan = find_gemv(batched, {**tensors, key: pretended}, real, target, frozenset())
-    if plan.matrix_key != key or plan.outer not in ((), (grouped.loop,)) or plan.columns:
+    if plan.matrix_key != key or plan.outer not in ((), (operand.loop,)) or plan.columns:
         raise Unsupported("rows of experts are not those of its vectors")
     first, *others = plan.matrix.axes
-    matrix = replace(plan.matrix, axes=(replace(first, size=grouped.count), *others))
-    matrix = _expert_as_index(matrix, held.lies.strides[0], grouped.count, (grouped.loop,))
+    matrix = replace(plan.matrix, axes=(replace(first, size=operand.count), *others))
+    matrix = _expert_as_index(matrix, held.lies.strides[0], operand.count, (operand.loop,))
     fields = {name: getattr(plan, name) for name in Gemv.__dataclass_fields__}
     grouped = GroupedGemv(
         **{**fields, "matrix": matrix},
-        experts=key_of(grouped.experts),
-        loop=grouped.loop,
-        count=grouped.count,
+        experts=key_of(operand.experts),
+        loop=operand.loop,
+        count=operand.count,
     )
     return GroupedGemvWriter(grouped, tensors).write()
 
@@ -333,13 +333,13 @@ class GroupedGemvWriter(GemvWriter):
     def grouped(self) -> GroupedGemv:
         """What is written."""
         if not isinstance(self.plan, GroupedGemv):
-            raise Unsupported("nobody owns its rows")
+            raise Unsupported("its rows name no expert")
         return self.plan
 
     def _places(self, builder: Builder, values: Mapping[str, Value]) -> list[dict[str, Value]]:
         plan, row = self.grouped, values.get(self.grouped.loop, builder.constant(0))
         if self.experts is None:
-            raise Unsupported("nobody owns its rows")
+            raise Unsupported("its rows name no expert")
         expert = load_expert(builder, self.experts, row, plan.count)
         return GemvWriter._places(self, builder, {**values, plan.loop: row, EXPERT: expert})
 

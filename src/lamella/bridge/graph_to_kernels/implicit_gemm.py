@@ -24,10 +24,10 @@ from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     split_bounds,
     verify_output,
 )
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
-    End,
+    Epilogue,
     Key,
     PreparedProduct,
     ProductGroup,
@@ -209,7 +209,7 @@ class _ImplicitGemmWriter:
             column = region.arith("add", start, own)
             self.places = {name: values[name] for name in parts}
             total = self._sum(region, (weight, image), (row, column))
-            for end in found.ends:
+            for end in found.epilogues:
                 self._finish(region, end, (row, column), total)
         outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.stored]
         groups = plan.parts * row_tiles * column_tiles
@@ -267,7 +267,7 @@ class _ImplicitGemmWriter:
             pitch *= item.size
         return pixel
 
-    def _finish(self, builder: Builder, end: End, start: tuple[Value, Value], total: Value) -> None:
+    def _finish(self, builder: Builder, end: Epilogue, start: tuple[Value, Value], total: Value) -> None:
         """Store what an output is made of, in each of its types, where a window begins at the pixel of a column.
 
         All of it is computed before, so that no load waits for a store.
@@ -280,9 +280,9 @@ class _ImplicitGemmWriter:
         if end.formula.values[0] is not end.formula.targets[0]:
             inner, (row, place, value) = builder.inner(), [builder.names.new() for _ in range(3)]
             here, _ = self._places(inner, start, (row, place))
-            writing = EndWriter(Scalar(SUMS), self.tensors, end.extents, [inner])
+            writing = EpilogueWriter(Scalar(SUMS), self.tensors, end.extents, [inner])
             writing.accesses, writing.loops = self.accesses, here
-            inner.give(writing.end_value(end, self.plan.found.group.product.targets[0].tensor, value))
+            inner.give(writing.epilogue_value(end, self.plan.found.group.product.targets[0].tensor, value))
             total = builder.value(CoopApply(row, place, value, total, type_, inner.region()))
         inner, (row, place, value) = builder.inner(), [builder.names.new() for _ in range(3)]
         here, exists = self._places(inner, start, (row, place))

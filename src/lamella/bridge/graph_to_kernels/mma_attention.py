@@ -32,9 +32,9 @@ from lamella.bridge.graph_to_kernels.attention import (
 )
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
 from lamella.bridge.graph_to_kernels.terms import stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes
-from lamella.bridge.graph_to_kernels.tiled import End, Key, Tensors, key_of
+from lamella.bridge.graph_to_kernels.tiled import Epilogue, Key, Tensors, key_of
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import COLUMNS, DEPTH, ROWS, SUMS, WARP
 from lamella.kernels.target import Target
@@ -420,15 +420,17 @@ class _MmaAttentionWriter(AttentionWriter):
             total = body.load(views.mixture, [place, query], Scalar(SUMS))
             number = self._number(body, values, query)
             here = {**values, QUERY: query, roles.query: number, roles.width: place}
-            for end in self.ends:
-                self._store_end(body, end, here, total)
+            for end in self.epilogues:
+                self._store_epilogue(body, end, here, total)
 
-    def _store_end(self, builder: Builder, end: End, here: Mapping[str, Value], total: Value) -> None:
+    def _store_epilogue(
+        self, builder: Builder, end: Epilogue, here: Mapping[str, Value], total: Value
+    ) -> None:
         mixed, result = self.roles.attention.mixture.targets[0].tensor, total
         if end.formula.values[0] is not end.formula.targets[0]:
-            writing = EndWriter(self.roles.real, self.tensors, end.extents, [builder])
+            writing = EpilogueWriter(self.roles.real, self.tensors, end.extents, [builder])
             writing.accesses, writing.loops = self.accesses, here
-            result = writing.end_value(end, mixed, total)
+            result = writing.epilogue_value(end, mixed, total)
         access = self.accesses[id(end.formula.targets[0])]
         if access.element not in FLOATS:
             raise Unsupported("its output is no real")

@@ -38,7 +38,7 @@ def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, ta
     found = prepare_product(group, tensors, real)
     if found.scales or any(map(is_open, found.extents.values())) or len(found.stored) != 1:
         raise Unsupported("it is more than a product of matrices")
-    if not _is_sum(found.ends[0].formula.values[0], group.product.targets[0].tensor):
+    if not _is_sum(found.epilogues[0].formula.values[0], group.product.targets[0].tensor):
         raise Unsupported("its output is more than the sum")
     roles, flipped = find_roles(found.outputs, *found.factors, found.extents, set())
     if roles.batch or not set(roles.sums) <= found.extents.keys() or not roles.columns:
@@ -53,7 +53,7 @@ def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, ta
     c, turned_c = _matrix(output, rows, columns, found.extents)
     if turned_c:
         raise Unsupported("rows do not lie closest in its output")
-    end = found.ends[0]
+    end = found.epilogues[0]
     keys = (end.keys[id(end.formula.targets[0])], found.keys[flipped], found.keys[not flipped])
     return _write((c, a, b), keys, (turned_a, turned_b))
 

@@ -9,7 +9,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import AttentionRoles
 from lamella.bridge.graph_to_kernels.score_terms import find_factor, without_guard
-from lamella.bridge.graph_to_kernels.tiled import End
+from lamella.bridge.graph_to_kernels.tiled import Epilogue
 from lamella.ops.formula import Apply, Element
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import reachable
@@ -28,7 +28,7 @@ def read_softmax(roles: AttentionRoles) -> SoftmaxReader:
     return reading
 
 
-def divided(end: End, roles: AttentionRoles, softmax: SoftmaxReader) -> End:
+def divided(end: Epilogue, roles: AttentionRoles, softmax: SoftmaxReader) -> Epilogue:
     """What follows a mixture of weights that were not divided by their sum, of one that is."""
     if softmax.weights:
         return end

@@ -48,9 +48,9 @@ def layout_of_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
     """
     key = key_of(group.product.targets[0])
     held = tensors[key]
-    if not group.ends or held.layout is not None:
+    if not group.epilogues or held.layout is not None:
         return tensors
-    end, sums = group.ends[0], meeting(group.ends[0], key[0])
+    end, sums = group.epilogues[0], meeting(group.epilogues[0], key[0])
     output = end.targets[0]
     steps = {
         index.name: step
@@ -99,16 +99,16 @@ def split_implicit_gemm(plan: ImplicitGemm, parts: int) -> ImplicitGemm:
 
 
 def _split(found: PreparedProduct, parts: int) -> PreparedProduct:
-    if found.group.ends or found.group.copies:
+    if found.group.epilogues or found.group.copies:
         raise Unsupported("its sums are no tensor")
-    (end,) = found.ends
+    (end,) = found.epilogues
     target = end.formula.targets[0]
     access = found.accesses[id(target)]
     size = prod(axis.size for axis in access.axes)
     axes = (Axis(parts, size, Affine(0, ((PART, 1),))), *access.axes)
     kept = replace(end, keys={id(target): (_name(target.tensor), None)})
     accesses = {**found.accesses, id(target): replace(access, axes=axes)}
-    return replace(found, ends=(kept,), accesses=accesses)
+    return replace(found, epilogues=(kept,), accesses=accesses)
 
 
 def _name(tensor: str) -> str:

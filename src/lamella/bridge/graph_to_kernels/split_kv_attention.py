@@ -29,7 +29,7 @@ from lamella.bridge.graph_to_kernels.attention import (
 from lamella.bridge.graph_to_kernels.decode_attention import MOST_QUERIES, pieces_at_once, verify_warp_vectors
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.softmax import SoftmaxReader, divided, read_softmax
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors, walk_terms
 from lamella.kernels.build import Builder
@@ -68,10 +68,13 @@ def write_split_kv_attention(
     roles = replace(roles, rows=roles.extents[roles.query])
     verify_warp_vectors(roles)
     softmax = read_softmax(roles)
-    roles = replace(roles, ends=tuple(divided(item, roles, softmax) for item in roles.ends))
+    roles = replace(roles, epilogues=tuple(divided(item, roles, softmax) for item in roles.epilogues))
     made = {item.formula.targets[0].tensor for item in roles.stages}
     read = {
-        item.tensor for end in roles.ends for item in walk_terms(end.formula) if isinstance(item, Element)
+        item.tensor
+        for end in roles.epilogues
+        for item in walk_terms(end.formula)
+        if isinstance(item, Element)
     }
     if made & (roles.attention.outputs | read):
         raise Unsupported("others read its rows")
@@ -377,7 +380,7 @@ class _JoinWriter:
     def write(self) -> TileKernel:
         """Write it."""
         roles, width = self.roles, self.roles.extents[self.roles.width]
-        for end in roles.ends:
+        for end in roles.epilogues:
             for key, access in end.accesses.items():
                 if key not in roles.sums:
                     self.accesses[key] = self.parameters.add(end.keys[key], access)
@@ -436,12 +439,12 @@ class _JoinWriter:
     def _store(self, builder: Builder, here: Mapping[str, Value], mixture: Value) -> None:
         """Store what outputs are made of an element of the mixture."""
         roles = self.roles
-        for end in roles.ends:
+        for end in roles.epilogues:
             result = mixture
             if end.formula.values[0] is not end.formula.targets[0]:
-                writing = EndWriter(REAL, self.tensors, end.extents, [builder])
+                writing = EpilogueWriter(REAL, self.tensors, end.extents, [builder])
                 writing.accesses, writing.loops = self.accesses, here
-                result = writing.end_value(end, roles.attention.mixture.targets[0].tensor, mixture)
+                result = writing.epilogue_value(end, roles.attention.mixture.targets[0].tensor, mixture)
             access = self.accesses[id(end.formula.targets[0])]
             if access.element not in FLOATS:
                 raise Unsupported("its output is no real")

@@ -11,7 +11,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
-from lamella.bridge.graph_to_kernels.borders import Window
+from lamella.bridge.graph_to_kernels.peel_borders import Window
 from lamella.bridge.graph_to_kernels.samples import find_shared_loop
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes.types import Dictionary, DictionaryEntry

@@ -25,10 +25,10 @@ from lamella.bridge.graph_to_kernels.k_major import (
     k_major_access,
     write_k_major_pack,
 )
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
-    End,
+    Epilogue,
     Key,
     PreparedProduct,
     ProductGroup,
@@ -324,9 +324,9 @@ class TensorCoreWriter:
         builder = self.parameters.builder()
         with builder.parallel() as region:
             values = self._positions(region)
-            start, ends = self._begin(region, values)
+            start, epilogues = self._begin(region, values)
             total = self._sum(region, (rows, columns), values, start)
-            for end in ends:
+            for end in epilogues:
                 self._finish(region, end, values, total)
         outputs = [self.accesses[id(end.formula.targets[0])].memref for end in found.stored]
         kernel = promise_pairs(self.parameters.close(builder, plan.groups), [*outputs, *self.begun])
@@ -352,9 +352,11 @@ class TensorCoreWriter:
         values[plan.row] = builder.arith("mul", values[ROW_TILE], builder.constant(plan.rows))
         return values
 
-    def _begin(self, builder: Builder, values: Mapping[str, Value]) -> tuple[Value | None, Sequence[End]]:
-        """Sums begin with what is added to them, which is loaded before the factors are there; the ends without it."""
-        plan, (first, *others) = self.plan, self.plan.found.ends
+    def _begin(
+        self, builder: Builder, values: Mapping[str, Value]
+    ) -> tuple[Value | None, Sequence[Epilogue]]:
+        """Sums begin with what is added to them, which is loaded before the factors are there; the epilogues without it."""
+        plan, (first, *others) = self.plan, self.plan.found.epilogues
         output = self.accesses[id(first.formula.targets[0])]
         added = next(
             (
@@ -367,7 +369,7 @@ class TensorCoreWriter:
             None,
         )
         if others or added is None:
-            return None, plan.found.ends
+            return None, plan.found.epilogues
         access = self.accesses[id(added)]
         self.begun.append(access.memref)
         type_ = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
@@ -406,7 +408,7 @@ class TensorCoreWriter:
             body.give(body.value(CoopMulAdd(a, b, loop.carried[0], sums)))
         return loop.results[0]
 
-    def _finish(self, builder: Builder, end: End, values: Mapping[str, Value], total: Value) -> None:
+    def _finish(self, builder: Builder, end: Epilogue, values: Mapping[str, Value], total: Value) -> None:
         """Store what an output is made of, in each of its types."""
         plan, type_ = self.plan, Coopmatrix(SUMS, self.plan.rows, COLUMNS, "matrix_acc")
         if end.formula.values[0] is not end.formula.targets[0]:
@@ -446,7 +448,7 @@ class TensorCoreWriter:
             raise Unsupported("rows do not lie closest in its output")
         return view.value, values[plan.column]
 
-    def _apply(self, builder: Builder, end: End, values: Mapping[str, Value], total: Value) -> Value:
+    def _apply(self, builder: Builder, end: Epilogue, values: Mapping[str, Value], total: Value) -> Value:
         plan, found = self.plan, self.plan.found
         row, place, value = (builder.names.new() for _ in range(3))
         inner, here = builder.inner(), dict(values)
@@ -455,9 +457,9 @@ class TensorCoreWriter:
             if cut:
                 # What lies behind the last row or column is computed from the last one, and never stored.
                 here[name] = inner.arith("min", here[name], inner.constant(found.extents[name] - 1))
-        writing = EndWriter(Scalar(SUMS), self.tensors, end.extents, [inner])
+        writing = EpilogueWriter(Scalar(SUMS), self.tensors, end.extents, [inner])
         writing.accesses, writing.loops = self.accesses, here
-        inner.give(writing.end_value(end, found.group.product.targets[0].tensor, value))
+        inner.give(writing.epilogue_value(end, found.group.product.targets[0].tensor, value))
         type_ = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
         return builder.value(CoopApply(row, place, value, total, type_, inner.region()))
 

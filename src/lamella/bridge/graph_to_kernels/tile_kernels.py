@@ -15,14 +15,14 @@ from lamella.bridge.graph_to_kernels.accesses import (
     form_value,
     matrix_view,
 )
-from lamella.bridge.graph_to_kernels.starts import take_start
+from lamella.bridge.graph_to_kernels.accumulator_init import bias_as_initial_sum
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     PAIR,
     PANEL,
     PART_PANELS,
-    End,
+    Epilogue,
     Key,
     Scale,
     TiledProduct,
@@ -82,8 +82,8 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
     tiled, start = replace(tiled, scales=tuple(scales)), None
     if not scales:
         target = tiled.group.product.targets[0].tensor
-        ends, start = take_start(tiled.ends, target, tiled.accesses, tiled.roles.columns)
-        tiled = replace(tiled, ends=ends)
+        epilogues, start = bias_as_initial_sum(tiled.epilogues, target, tiled.accesses, tiled.roles.columns)
+        tiled = replace(tiled, epilogues=epilogues)
     return [*found, ProductWriter(tiled, tensors, start=start).write()]
 
 
@@ -243,7 +243,7 @@ class ProductWriter:
     columns: list[Access] = field(init=False)
     """The column factor, for each step of the inner sum that a step of the packed factor holds."""
     scales: list[Scale] = field(default_factory=list)
-    start: End | None = None
+    start: Epilogue | None = None
     """What the sums begin at, where it is not 0."""
     tiles: tuple[Value, Value] | None = None
     """The first tile of columns, and the one behind the last, where not all of them are computed."""
@@ -270,7 +270,7 @@ class ProductWriter:
     def bind(self, packed: Access | None) -> None:
         """Make parameters of all tensors that are none of the kernel's own memory."""
         tiled = self.tiled
-        for item in tiled.ends:
+        for item in tiled.epilogues:
             for key in item.accesses:
                 self.accesses[key] = self._parameter(item.keys[key], tiled.accesses[key])
         if packed is None:
@@ -411,13 +411,13 @@ class ProductWriter:
         starts = [self._held(builder, item, tile) if self.resumed else start for item in pieces]
         sums = self._sum(builder, pieces, tile, starts, self.tiled.roles.sums)
         for piece, total in zip(pieces, sums, strict=True):
-            for end in self.tiled.ends:
+            for end in self.tiled.epilogues:
                 self._finish(builder, end, piece, tile, total)
 
     def _held(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Value:
         """What the output holds of a tile."""
         spans = (self.tiled.roles.row, tile.height), (tile.column, tile.type.columns)
-        access = self.accesses[id(self.tiled.ends[0].formula.targets[0])]
+        access = self.accesses[id(self.tiled.epilogues[0].formula.targets[0])]
         return _load(builder, matrix_view(builder, access, spans, values), (0, 0), tile.type, tile.height)
 
     def _pieces(
@@ -640,7 +640,7 @@ class ProductWriter:
     def _finish(
         self,
         builder: Builder,
-        end: End,
+        end: Epilogue,
         values: Mapping[str, Value],
         tile: _Tile,
         total: Value,
@@ -662,7 +662,7 @@ class ProductWriter:
     def _apply(
         self,
         builder: Builder,
-        end: End,
+        end: Epilogue,
         values: Mapping[str, Value],
         tile: _Tile,
         total: Value,
@@ -671,14 +671,14 @@ class ProductWriter:
         inner = builder.inner()
         here = self._here(inner, values, tile, (row, place))
         rows = (self.tiled.roles.row, self.tiled.extents[self.tiled.roles.row]) if tile.checked else ("", 0)
-        writing = EndWriter(self.tiled.real, self.tensors, end.extents, [inner])
+        writing = EpilogueWriter(self.tiled.real, self.tensors, end.extents, [inner])
         writing.accesses, writing.loops, (writing.row, writing.end) = self.accesses, here, rows
-        inner.give(writing.end_value(end, self.tiled.group.product.targets[0].tensor, value))
+        inner.give(writing.epilogue_value(end, self.tiled.group.product.targets[0].tensor, value))
         return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
 
 
 @dataclass(slots=True)
-class EndWriter(TermWriter):
+class EpilogueWriter(TermWriter):
     """Terms behind a sum: their elements are loaded by their accesses, the sum itself is a value."""
 
     accesses: Mapping[int, Access] = field(default_factory=dict)
@@ -692,7 +692,7 @@ class EndWriter(TermWriter):
     """The loop of the rows where a tile has more of them than there are."""
     end: int = 0
 
-    def end_value(self, item: End, target: str, total: Value) -> Value:
+    def epilogue_value(self, item: Epilogue, target: str, total: Value) -> Value:
         """The value of an output at one element of the sum."""
         self.sum = target, total
         for name in dict.fromkeys(term.name for term in walk_terms(item.formula) if isinstance(term, Index)):
@@ -703,7 +703,7 @@ class EndWriter(TermWriter):
         return self.value(item.formula.values[0])
 
     def _apply(self, term: Apply) -> Value:
-        return self._by_reciprocal(term) or super(EndWriter, self)._apply(term)
+        return self._by_reciprocal(term) or super(EpilogueWriter, self)._apply(term)
 
     def load(self, element: Element) -> Value:
         """The element of a tensor, or of the sum."""

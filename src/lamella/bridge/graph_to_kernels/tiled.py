@@ -81,12 +81,12 @@ class ProductGroup:
     """A sum of products, and the outputs that are made of it."""
 
     product: Contraction
-    ends: tuple[Contraction, ...] = ()
+    epilogues: tuple[Contraction, ...] = ()
     """`z = f(y, …)`, one for each output; none where the target itself leaves."""
     prologue: tuple[Contraction, ...] = ()
     """`s += g(x, …)`, then `v = f(x, s, …)`, which one of the factors is: what its kernel computes on the way."""
     parts: int = 1
-    """Parts of its rows that ends read together, as items of the target: `y[i]` is then that of every part."""
+    """Parts of its rows that epilogues read together, as items of the target: `y[i]` is then that of every part."""
     copies: tuple[Contraction, ...] = ()
     """`w = z`, an output once more in another type."""
 
@@ -103,7 +103,7 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Epilogue:
     """An output that is made of the sum, its loops as forms over those of the sum."""
 
     formula: Contraction
@@ -139,9 +139,9 @@ class TiledProduct:
     column_factor: Access
     column_key: Key
     packed: bool
-    ends: tuple[End, ...]
+    epilogues: tuple[Epilogue, ...]
     accesses: Mapping[int, Access]
-    """The accesses of the ends by the identity of their elements, in the loops of the product."""
+    """The accesses of the epilogues by the identity of their elements, in the loops of the product."""
     scales: tuple[Scale, ...]
     """What products are multiplied with, none of which changes along the inner sum."""
     lanes: int
@@ -264,22 +264,22 @@ class PreparedProduct:
     group: ProductGroup
     factors: tuple[Access, Access]
     keys: tuple[Key, Key]
-    ends: tuple[End, ...]
+    epilogues: tuple[Epilogue, ...]
     accesses: Mapping[int, Access]
-    """Of the ends, by the identity of their elements."""
+    """Of the epilogues, by the identity of their elements."""
     scales: tuple[Scale, ...]
     extents: Mapping[str, int]
     numbers: tuple[tuple[float, ...], tuple[float, ...]]
     """For each factor the table in which its codes are looked up, where they are."""
-    prologue: tuple[End, ...] = ()
+    prologue: tuple[Epilogue, ...] = ()
     """What stands before a factor, in the loops of the product."""
-    copies: tuple[End, ...] = ()
+    copies: tuple[Epilogue, ...] = ()
     """Ends once more in another type."""
 
     @property
-    def stored(self) -> tuple[End, ...]:
+    def stored(self) -> tuple[Epilogue, ...]:
         """All that leaves."""
-        return (*self.ends, *self.copies)
+        return (*self.epilogues, *self.copies)
 
     @property
     def outputs(self) -> list[Access]:
@@ -291,7 +291,7 @@ class PreparedProduct:
         found = [item for item, own in zip(self.factors, self.keys, strict=True) if own == key]
         return next((item for item in found if loop in item.loops()), found[0])
 
-    def copies_of(self, end: End) -> list[End]:
+    def copies_of(self, end: Epilogue) -> list[Epilogue]:
         """The copies of an output."""
         tensor = end.formula.targets[0].tensor
         return [item for item in self.copies if _copied(item.formula).tensor == tensor]
@@ -310,15 +310,17 @@ def prepare_product(
     factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in parts]
     places = [place_of(item, digits, extents) for item in sum_.indices]
     extents = _split_extents(extents, digits)
-    ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
-    for end in ends:
+    epilogues = [find_epilogue(item, sum_.tensor, places, tensors) for item in group.epilogues]
+    for end in epilogues:
         _verify_covers(end, extents)
-    if not ends:
-        ends = [itself(group.product, sum_, extents, tensors)]
-    copies = tuple(_find_copy(item, ends, tensors, real) for item in group.copies)
+    if not epilogues:
+        epilogues = [itself(group.product, sum_, extents, tensors)]
+    copies = tuple(_find_copy(item, epilogues, tensors, real) for item in group.copies)
     prologue = _find_prologue(group, parts, places, digits, tensors)
-    accesses = {key: access for item in (*ends, *copies, *prologue) for key, access in item.accesses.items()}
-    fixed = frozenset(name for item in (*ends, *prologue) for name in _numbers(item))
+    accesses = {
+        key: access for item in (*epilogues, *copies, *prologue) for key, access in item.accesses.items()
+    }
+    fixed = frozenset(name for item in (*epilogues, *prologue) for name in _numbers(item))
     if len(parts) > 2:
         # A scale for some elements along a sum has made two loops of it.
         factors = [split_axes(item, extents) for item in factors]
@@ -330,7 +332,7 @@ def prepare_product(
     keys = [key_of(item) for item in parts]
     scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
     return PreparedProduct(
-        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, prologue,
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(epilogues), by_element, scales, sizes, tables, prologue,
         copies,
     )  # fmt: skip
 
@@ -361,7 +363,7 @@ def find_tiles(
     counted = roles.row, *roles.columns[-1:], roles.sums[-1]
     column_factor = with_room(found.factors[not flipped], sizes, counted)
     row_factor = with_room(row_factor, sizes, counted)
-    targets = {id(item) for end in found.ends for item in end.formula.targets}
+    targets = {id(item) for end in found.epilogues for item in end.formula.targets}
     accesses = {
         key: with_room(item, sizes, counted) if key in targets else item
         for key, item in found.accesses.items()
@@ -374,7 +376,7 @@ def find_tiles(
         blocked, block = len(widths) - 1, widths[-1]
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
-        found.ends, accesses,
+        found.epilogues, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
         row_key in constant, part if blocked == 0 else 0, target.has_threads, found.numbers[flipped],
@@ -388,7 +390,7 @@ def _part(found: PreparedProduct, roles: Roles, packed: bool, real: Scalar) -> i
     """
     steps = [found.extents.get(name, 1) for name in roles.sums]
     columns = [found.extents[name] for name in roles.columns]
-    is_plain = not found.group.ends and not found.scales and len(columns) == 1 and len(steps) == 1
+    is_plain = not found.group.epilogues and not found.scales and len(columns) == 1 and len(steps) == 1
     is_alike = all(item.element == real.name for item in (*found.factors, *found.outputs))
     if not is_plain or not is_alike or any(map(is_open, (*steps, *columns))):
         return 0
@@ -456,7 +458,7 @@ def _held_type(element: Element, tensors: Tensors) -> str:
 def _find_digits(group: ProductGroup, target: Element, extents: Mapping[str, int]) -> dict[str, Form]:
     """Loops of the sum that its readers count in two or more: the loop as a form over its digits."""
     found: dict[str, Form] = {}
-    for end in group.ends:
+    for end in group.epilogues:
         own = extents_of(end)
         for element in meeting(end, target.tensor):
             for index, sums in zip(element.indices, target.indices, strict=True):
@@ -502,7 +504,7 @@ def meeting(formula: Contraction, tensor: str) -> list[Element]:
     return [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor == tensor]
 
 
-def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> End:
+def find_epilogue(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> Epilogue:
     """A formula with its loops in those of the sum, which it reads element by element."""
     own = extents_of(formula)
     if formula.sign not in ("=", ":=") or formula.condition is not None or len(formula.targets) != 1:
@@ -512,24 +514,26 @@ def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors:
         raise Unsupported("it has loops that the sum has not")
     others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
-    return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
+    return Epilogue(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
 
 
-def _verify_covers(end: End, extents: Mapping[str, int]) -> None:
+def _verify_covers(end: Epilogue, extents: Mapping[str, int]) -> None:
     """Refuse what is made of a part of the sum alone: a tile would write behind its end."""
     box = {name: (0, extent - 1) for name, extent in extents.items()}
     if any(form.bounds(box)[1] >= end.extents[name] for name, form in end.loops.items()):
         raise Unsupported("what follows it is made of a part of the sum")
 
 
-def _find_copy(formula: Contraction, ends: Sequence[End], tensors: Tensors, real: Scalar) -> End:
+def _find_copy(
+    formula: Contraction, epilogues: Sequence[Epilogue], tensors: Tensors, real: Scalar
+) -> Epilogue:
     """An output once more, its loops in those of the sum; of what is rounded a copy is another number than the sum."""
     source = _copied(formula)
-    for end in ends:
+    for end in epilogues:
         (target,) = end.formula.targets
         if target.tensor == source.tensor and stored_type(tensors[key_of(target)].element) == real.name:
             places = [_in_loops(place_of(index, {}, end.extents), end.loops) for index in target.indices]
-            return find_end(formula, target.tensor, places, tensors)
+            return find_epilogue(formula, target.tensor, places, tensors)
     raise Unsupported("it is no copy of an output")
 
 
@@ -547,22 +551,22 @@ def _find_prologue(
     places: Sequence[Form],
     digits: Mapping[str, Form],
     tensors: Tensors,
-) -> tuple[End, ...]:
+) -> tuple[Epilogue, ...]:
     """What stands before a factor, its loops in those of the product: sums, then the map that makes the factor."""
     if not group.prologue:
         return ()
     *sums, map_ = group.prologue
     made, extents = map_.targets[0].tensor, extents_of(group.product)
     factor = next(item for item in factors if item.tensor == made)
-    last = find_end(map_, made, [place_of(item, digits, extents) for item in factor.indices], tensors)
+    last = find_epilogue(map_, made, [place_of(item, digits, extents) for item in factor.indices], tensors)
     kept = {name for place in places for name in place.symbols}
     steps = {name: extent for name, extent in _split_extents(extents, digits).items() if name not in kept}
     return (*(_find_prologue_sum(item, last, steps, tensors) for item in sums), last)
 
 
 def _find_prologue_sum(
-    formula: Contraction, prologue: End, steps: Mapping[str, int], tensors: Tensors
-) -> End:
+    formula: Contraction, prologue: Epilogue, steps: Mapping[str, int], tensors: Tensors
+) -> Epilogue:
     """A sum along the rows of a factor that is made with it; `steps` are the extents of the loops of the product's sum.
 
     Where it reads what the factor is made of, it does so at the same place.
@@ -584,7 +588,7 @@ def _find_prologue_sum(
     if find_digits(loops[summed[0]], steps, own[summed[0]]) is None:
         raise Unsupported("a sum before it is not over whole rows of its factor")
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in read}
-    return End(formula, own, loops, accesses, {id(item): key_of(item) for item in read})
+    return Epilogue(formula, own, loops, accesses, {id(item): key_of(item) for item in read})
 
 
 def _in_loops(form: Form, loops: Mapping[str, Form]) -> Form:
@@ -592,10 +596,10 @@ def _in_loops(form: Form, loops: Mapping[str, Form]) -> Form:
     return weighted_sum(form.constant, ((loops[name], factor) for name, factor in form.terms))
 
 
-def itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> End:
+def itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> Epilogue:
     """The sum as its own output: `y = y`."""
     access = held_access(target, tensors, extents)
-    return End(
+    return Epilogue(
         Contraction((target,), "=", (target,), product.loops),
         extents,
         {name: Affine(0, ((name, 1),)) for name in extents},
@@ -645,7 +649,7 @@ def verify_whole(target: Element, shape: Sequence[int], extents: Mapping[str, in
         raise Unsupported("its steps are not the elements of its target")
 
 
-def _numbers(item: End) -> Iterator[str]:
+def _numbers(item: Epilogue) -> Iterator[str]:
     """The loops of the sum whose numbers a formula computes with, other than to find its elements."""
     done: set[int] = set()
     waiting: list[object] = list(item.formula.values)

@@ -16,7 +16,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
@@ -122,7 +122,7 @@ class _TransposedGemvWriter:
     def write(self) -> TileKernel:
         """Write it."""
         plan, found = self.plan, self.plan.found
-        for item in found.ends:
+        for item in found.epilogues:
             for key in item.accesses:
                 self.accesses[key] = self.parameters.add(item.keys[key], found.accesses[key])
         matrix = self.parameters.add(plan.matrix_key, plan.matrix)
@@ -225,12 +225,12 @@ class _TransposedGemvWriter:
         for subgroup in range(SUBGROUPS):
             indices = [at, builder.constant(number), builder.constant(subgroup)]
             total = builder.arith("add", total, builder.load(room, indices, real), type_=real)
-        for end in found.ends:
+        for end in found.epilogues:
             result = total
             if end.formula.values[0] is not end.formula.targets[0]:
-                writing = EndWriter(real, self.tensors, end.extents, [builder])
+                writing = EpilogueWriter(real, self.tensors, end.extents, [builder])
                 writing.accesses, writing.loops = self.accesses, values
-                result = writing.end_value(end, found.group.product.targets[0].tensor, total)
+                result = writing.epilogue_value(end, found.group.product.targets[0].tensor, total)
             access = self.accesses[id(end.formula.targets[0])]
             if access.element not in FLOATS:
                 raise Unsupported("its output is no real")

@@ -18,7 +18,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
 from lamella.bridge.graph_to_kernels.terms import TensorView
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group, write_tiles
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group, write_tiles
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key, PreparedProduct, ProductGroup, Tensors, find_tiles
 from lamella.kernels.build import Builder
@@ -380,7 +380,7 @@ class _OutputWriter:
     def write(self) -> StripKernel:
         """Write it."""
         found, parameters = self.plan.found, _StripParameters(self.plan)
-        for end in found.ends:
+        for end in found.epilogues:
             for key in end.accesses:
                 self.accesses[key] = parameters.add(end.keys[key], found.accesses[key])
         self.sums = parameters.found.add((SUMS, None), self.plan.sums)
@@ -408,11 +408,11 @@ class _OutputWriter:
 
     def _finish(self, builder: Builder, values: dict[str, Value], total: Value) -> None:
         target = self.plan.found.group.product.targets[0].tensor
-        for end in self.plan.found.ends:
+        for end in self.plan.found.epilogues:
             formula, value = end.formula, total
             if formula.values[0] is not formula.targets[0]:
-                writing = EndWriter(REAL, self.tensors, end.extents, [builder])
+                writing = EpilogueWriter(REAL, self.tensors, end.extents, [builder])
                 writing.accesses, writing.loops = self.accesses, values
-                value = writing.end_value(end, target, total)
+                value = writing.epilogue_value(end, target, total)
             access = self.accesses[id(formula.targets[0])]
             builder.store(value, access.memref, access.places(builder, values))

@@ -27,16 +27,16 @@ PART = "/part"
 """How the loops of a part are called in what is made of it."""
 
 
-def part_maps(stages: Stages) -> Stages:
+def split_concat_consumers(stages: Stages) -> Stages:
     """The stages with the maps of tensors that lie together cut into maps of their parts."""
     found, written = stages, Counter(item.tensor for stage in stages.contractions for item in stage.targets)
     for name, parts in written.items():
         if parts > 1:
-            found = _parted(found, name)
+            found = _split_consumer(found, name)
     return found
 
 
-def _parted(stages: Stages, name: str) -> Stages:
+def _split_consumer(stages: Stages, name: str) -> Stages:
     """The stages with the one map of a tensor cut, where the tensor is made of parts."""
     contractions = stages.contractions
     places = [

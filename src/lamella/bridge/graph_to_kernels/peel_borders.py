@@ -23,7 +23,7 @@ Shapes = Mapping[Key, tuple[int, ...]]
 """The shapes of tensors by name and item of a pack."""
 
 
-def cut_borders(formula: Contraction, lane: str, shapes: Shapes) -> list[Contraction]:
+def peel_borders(formula: Contraction, lane: str, shapes: Shapes) -> list[Contraction]:
     """The formula over the first, the inner and the last steps of a loop, whichever there are; or as it is."""
     extents = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
     if any(isinstance(item, Guard) for target in formula.targets for item in target.indices):
@@ -41,7 +41,7 @@ def cut_borders(formula: Contraction, lane: str, shapes: Shapes) -> list[Contrac
     return [_Shift(formula, lane, begin, end - begin, shapes).run() for begin, end in ends if begin < end]
 
 
-def settle_guards(formula: Contraction, shapes: Shapes) -> Contraction:
+def eliminate_guards(formula: Contraction, shapes: Shapes) -> Contraction:
     """The formula with terms for tested indices that are replaced outside, where those surely are inside.
 
     `x[|i - 3 <> 3 - i : 225 - i|]` is `x[i < 3 ? 3 - i : i - 3 > 111 ? 225 - i : i - 3]`: no step has to be told
@@ -54,7 +54,7 @@ def settle_guards(formula: Contraction, shapes: Shapes) -> Contraction:
     return _Shift(formula, lane.index, 0, lane.extent, shapes, settling=True).run()
 
 
-def _settled(guard: Guard, size: int, extents: Mapping[str, int]) -> Term | None:
+def _replaced_place(guard: Guard, size: int, extents: Mapping[str, int]) -> Term | None:
     """The place that a tested index is replaced by outside, or is; None where it may be outside after all."""
     form = find_form(guard.index, extents)
     if form is None or guard.below is None or guard.above is None:
@@ -199,7 +199,7 @@ class _Shift:
             return index
         sides = [None if side is None else self._term(side) for side in (guard.below, guard.above)]
         whole = Guard(index, *sides)
-        settled = _settled(whole, size, self.extents) if self.settling else None
+        settled = _replaced_place(whole, size, self.extents) if self.settling else None
         return whole if settled is None else settled
 
 

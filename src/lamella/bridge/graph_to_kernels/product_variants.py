@@ -1,6 +1,6 @@
-"""The ways to compute a sum of products: the kind of kernel that suits first, and the sizes that it may have.
+"""The variants to compute a sum of products: the kind of kernel that suits first, and the sizes that it may have.
 
-The first way is the one that a model of the machine likes best. Measuring may find that another one is faster.
+The first variant is the one that a model of the machine likes best. Measuring may find that another one is faster.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from math import prod
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
+from lamella.bridge.graph_to_kernels.depthwise import find_depthwise, write_depthwise
 from lamella.bridge.graph_to_kernels.gemv import (
     MOST_SUMS,
     UNROLLED,
@@ -27,7 +28,6 @@ from lamella.bridge.graph_to_kernels.implicit_gemm import (
     find_implicit_gemm,
     write_implicit_gemm,
 )
-from lamella.bridge.graph_to_kernels.lane_products import find_lane_product, write_lane_product
 from lamella.bridge.graph_to_kernels.mn_major_gemm import write_mn_major_gemm
 from lamella.bridge.graph_to_kernels.quantized_gemv import find_quantized_gemv, write_quantized_gemv
 from lamella.bridge.graph_to_kernels.split_k import (
@@ -62,7 +62,7 @@ from lamella.lang.tensor.nodes import Scalar
 MOST_TILES = 4
 """Tiles of tensor cores among which is chosen: those that the model of the machine likes best."""
 PIECES = (UNROLLED, 4, 16)
-"""Pieces of rows that subgroups may have under way, the usual number first."""
+"""Pieces of rows that subgroups may have under variant, the usual number first."""
 WIDTHS = (THREAD_COLUMNS, 4, 16)
 """Columns of tiles of threads, the usual number first."""
 
@@ -88,8 +88,8 @@ class ProductPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way, by what it is called."""
+class Variant:
+    """One variant, by what it is called."""
 
     name: str
     write: Callable[[], list[TileKernel]]
@@ -100,21 +100,21 @@ class Way:
     """Whether these parts are what is taken where nothing is measured."""
 
 
-_Kind = Callable[[ProductGroup, ProductPlace], list[Way]]
+_Kind = Callable[[ProductGroup, ProductPlace], list[Variant]]
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenProduct:
-    """A product by the way that is taken where nothing is measured, and the others of its kind."""
+    """A product by the variant that is taken where nothing is measured, and the others of its kind."""
 
     name: str
     kernels: list[TileKernel]
-    others: Sequence[Way]
+    others: Sequence[Variant]
 
     @property
-    def in_parts(self) -> Way | None:
-        """The way in parts that is better than the first one as far as extents tell."""
-        return next((way for way in self.others if way.usual), None)
+    def in_parts(self) -> Variant | None:
+        """The variant in parts that is better than the first one as far as extents tell."""
+        return next((variant for variant in self.others if variant.usual), None)
 
 
 def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
@@ -141,11 +141,11 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
     if group.prologue or group.copies:
         raise Unsupported("no kernel does all of it")
     narrow = place.target.has_threads
-    lanes = find_lane_product(group, place.tensors, place.real, place.fixed, narrow)
-    return WrittenProduct("lanes", write_lane_product(lanes, place.tensors, place.target), ())
+    lanes = find_depthwise(group, place.tensors, place.real, place.fixed, narrow)
+    return WrittenProduct("lanes", write_depthwise(lanes, place.tensors, place.target), ())
 
 
-def _fused_gemv(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _fused_gemv(group: ProductGroup, place: ProductPlace) -> list[Variant]:
     """Products with few vectors that are scaled before, or parts of whose rows are joined."""
     if not place.target.has_threads:
         raise Unsupported("work-items are lanes")
@@ -158,23 +158,23 @@ def _fused_gemv(group: ProductGroup, place: ProductPlace) -> list[Way]:
     return _gemv(group, place, place.decodes)
 
 
-def _grouped_gemm(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _grouped_gemm(group: ProductGroup, place: ProductPlace) -> list[Variant]:
     """Products of rows with the matrices that they name."""
     written = write_grouped_gemm(group, place.tensors, place.real, place.target)
-    return [Way("owned", lambda: written)]
+    return [Variant("owned", lambda: written)]
 
 
-def _tensor_cores(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _tensor_cores(group: ProductGroup, place: ProductPlace) -> list[Variant]:
     plan = find_tensor_core_gemm(group, place.tensors, place.real, place.target, place.rounds, place.decodes)
-    ways = _tensor_core_tiles(plan, place)
+    variants = _tensor_core_tiles(plan, place)
     with suppress(Unsupported):
-        ways += _tensor_cores_split(plan, place)
-    return ways
+        variants += _tensor_cores_split(plan, place)
+    return variants
 
 
-def _tensor_core_tiles(plan: TensorCoreGemm, place: ProductPlace) -> list[Way]:
+def _tensor_core_tiles(plan: TensorCoreGemm, place: ProductPlace) -> list[Variant]:
     return [
-        Way(
+        Variant(
             _tiles_of(rows, subgroups),
             partial(
                 write_mn_major_gemm,
@@ -187,7 +187,7 @@ def _tensor_core_tiles(plan: TensorCoreGemm, place: ProductPlace) -> list[Way]:
     ]
 
 
-def _im2col(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _im2col(group: ProductGroup, place: ProductPlace) -> list[Variant]:
     """Windows of too few channels for a copy of their own: they are laid one behind the other before."""
     plan = find_tensor_core_gemm(group, place.tensors, place.real, place.target, place.rounds, im2col=True)
     if not plan.packing[1] or _im2col_seconds(plan) > _thread_seconds(plan):
@@ -208,7 +208,7 @@ def _thread_seconds(plan: TensorCoreGemm) -> float:
     return 2 * plan.many * rows * columns * plan.found.extents[plan.sum] / THREAD_SPEED
 
 
-def _tensor_cores_split(plan: TensorCoreGemm, place: ProductPlace) -> list[Way]:
+def _tensor_cores_split(plan: TensorCoreGemm, place: ProductPlace) -> list[Variant]:
     if plan.packing[1] or (plan.packing[0] and plan.row_key not in place.fixed):
         return []
     group, tensors = _sums_of(plan.found.group), layout_of_sums(plan.found.group, place.tensors)
@@ -217,58 +217,58 @@ def _tensor_cores_split(plan: TensorCoreGemm, place: ProductPlace) -> list[Way]:
     depth = plan.found.extents[plan.sum]
     usual = default_split(depth, plan.spread, plan.many, step)
     counts = split_counts(depth, plan.groups, step, place.target.multiprocessors) or [usual]
-    ways = []
+    variants = []
     for count in (item for item in counts if item > 1):
         rows, subgroups = order_tiles(alone.spread, count * alone.many, place.target)[0]
         cut = split_tensor_core_gemm(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
-        ways.append(Way(name, partial(write_tensor_core_gemm, cut, tensors), count, count == usual))
-    return ways
+        variants.append(Variant(name, partial(write_tensor_core_gemm, cut, tensors), count, count == usual))
+    return variants
 
 
 def _sums_of(group: ProductGroup) -> ProductGroup:
     """A product alone."""
-    return replace(group, ends=(), copies=())
+    return replace(group, epilogues=(), copies=())
 
 
 def _tiles_of(rows: int, subgroups: int) -> str:
     return f"tiles of {rows} x {subgroups * COLUMNS}"
 
 
-def _implicit_gemm(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _implicit_gemm(group: ProductGroup, place: ProductPlace) -> list[Variant]:
     plan = find_implicit_gemm(group, place.tensors, place.real, place.target, place.fixed)
     extents = plan.found.extents[plan.row], plan.columns
-    ways = [
-        Way(
+    variants = [
+        Variant(
             _tiles_of(rows, subgroups),
             partial(write_implicit_gemm, replace(plan, rows=rows, subgroups=subgroups), place.tensors),
         )
         for rows, subgroups in order_tiles(extents, 1, place.target)[:MOST_TILES]
     ]
     with suppress(Unsupported):
-        ways += _implicit_gemm_split(plan, place)
-    return ways
+        variants += _implicit_gemm_split(plan, place)
+    return variants
 
 
-def _implicit_gemm_split(plan: ImplicitGemm, place: ProductPlace) -> list[Way]:
+def _implicit_gemm_split(plan: ImplicitGemm, place: ProductPlace) -> list[Variant]:
     group, tensors = _sums_of(plan.found.group), layout_of_sums(plan.found.group, place.tensors)
     alone = find_implicit_gemm(group, tensors, place.real, place.target, place.fixed)
     extents = alone.found.extents[alone.row], alone.columns
-    ways, groups = [], prod(plan.tiles)
+    variants, groups = [], prod(plan.tiles)
     usual = default_split(alone.depth, extents, 1, STEP)
     counts = split_counts(alone.depth, groups, STEP, place.target.multiprocessors) or [usual]
     for count in (item for item in counts if item > 1):
         rows, subgroups = order_tiles(extents, count, place.target)[0]
         cut = split_implicit_gemm(replace(alone, rows=rows, subgroups=subgroups), count)
         name = f"{count} parts of the sum, {_tiles_of(rows, subgroups)}"
-        ways.append(Way(name, partial(write_implicit_gemm, cut, tensors), count, count == usual))
-    return ways
+        variants.append(Variant(name, partial(write_implicit_gemm, cut, tensors), count, count == usual))
+    return variants
 
 
-def _quantized_gemv(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+def _quantized_gemv(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Variant]:
     plan = find_quantized_gemv(group, place.tensors, place.real, place.target, place.fixed, narrow)
     return [
-        Way(
+        Variant(
             f"{_count(rows, 'row')} of codes",
             partial(
                 write_quantized_gemv, replace(plan, vector=replace(plan.vector, rows=rows)), place.tensors
@@ -278,10 +278,10 @@ def _quantized_gemv(group: ProductGroup, place: ProductPlace, narrow: bool = Fal
     ]
 
 
-def _gemv(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Way]:
+def _gemv(group: ProductGroup, place: ProductPlace, narrow: bool = False) -> list[Variant]:
     plan = find_gemv(group, place.tensors, place.real, place.target, place.fixed, narrow)
     return [
-        Way(
+        Variant(
             f"{_count(rows, 'row')}, {pieces} pieces",
             partial(write_gemv, _with_rows(plan, rows, pieces), place.tensors),
         )
@@ -303,16 +303,16 @@ def _row_counts(plan: Gemv) -> list[int]:
     return list(dict.fromkeys([plan.rows, *(rows for rows in fitting if rows <= most)]))
 
 
-def _transposed_gemv(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _transposed_gemv(group: ProductGroup, place: ProductPlace) -> list[Variant]:
     plan = find_transposed_gemv(group, place.tensors, place.real, place.target)
-    return [Way("subgroups that share the sum", partial(write_transposed_gemv, plan, place.tensors))]
+    return [Variant("subgroups that share the sum", partial(write_transposed_gemv, plan, place.tensors))]
 
 
-def _tiles(group: ProductGroup, place: ProductPlace) -> list[Way]:
+def _tiles(group: ProductGroup, place: ProductPlace) -> list[Variant]:
     if not place.target.has_threads:
-        return [Way("tiles", partial(_write_tiles, group, place, THREAD_COLUMNS))]
+        return [Variant("tiles", partial(_write_tiles, group, place, THREAD_COLUMNS))]
     return [
-        Way(f"{width} columns of threads", partial(_write_tiles, group, place, width)) for width in WIDTHS
+        Variant(f"{width} columns of threads", partial(_write_tiles, group, place, width)) for width in WIDTHS
     ]
 
 

@@ -20,17 +20,17 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.affine import find_form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
-from lamella.bridge.graph_to_kernels.item_tiles import MOST_TAPS, Border, ItemTiles, TileElements
-from lamella.bridge.graph_to_kernels.lane_products import LANES
+from lamella.bridge.graph_to_kernels.depthwise import LANES
 from lamella.bridge.graph_to_kernels.terms import stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter
+from lamella.bridge.graph_to_kernels.thread_tiles import MOST_TAPS, Border, ThreadTiles, TileElements
+from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import (
-    End,
+    Epilogue,
     Key,
     Tensors,
     extents_of,
-    find_end,
+    find_epilogue,
     itself,
     key_of,
     place_of,
@@ -47,7 +47,7 @@ JOINED = ("+=", ">=")
 
 
 @dataclass(frozen=True, slots=True)
-class LaneWindows:
+class Pooling:
     """Windows whose lanes lie closest, cut into tiles."""
 
     stage: Contraction
@@ -58,8 +58,8 @@ class LaneWindows:
     """The first and the last place of each axis of the image that is no halo."""
     taps: Mapping[str, int]
     """The loops of a window."""
-    ends: tuple[End, ...]
-    tiles: ItemTiles
+    epilogues: tuple[Epilogue, ...]
+    tiles: ThreadTiles
 
     @property
     def target(self) -> Element:
@@ -74,14 +74,14 @@ class LaneWindows:
         return tuple(Border(first, last, reach) for first, last in self.insides)
 
 
-def find_lane_windows(
+def find_pooling(
     stages: Sequence[Contraction], tensors: Tensors, real: Scalar, target: Target, is_needed: bool
-) -> LaneWindows:
+) -> Pooling:
     """The windows that the first stage joins, with what the others make of each; Unsupported says why there are none.
 
     With `is_needed` their own values leave too.
     """
-    stage, ends = stages[0], stages[1:]
+    stage, epilogues = stages[0], stages[1:]
     value = stage.values[0]
     plain = stage.sign in JOINED and stage.condition is None and len(stage.targets) == 1
     if not target.has_threads or not plain or not isinstance(value, Element):
@@ -92,7 +92,7 @@ def find_lane_windows(
     extents = extents_of(stage)
     verify_whole(held, tensors[key_of(held)].shape, extents)
     places = [place_of(index, {}, extents) for index in held.indices]
-    found = [find_end(item, held.tensor, places, tensors) for item in ends]
+    found = [find_epilogue(item, held.tensor, places, tensors) for item in epilogues]
     if is_needed or not found:
         found.append(itself(stage, held, extents, tensors))
     _verify_apart(found, value)
@@ -113,15 +113,17 @@ def find_lane_windows(
         raise Unsupported("it goes over more than windows")
     if not any(_overlap(image, name, extent, ordered) for name, extent in taps.items()):
         raise Unsupported("each element is read once")
-    tiles = ItemTiles(long, ordered[-1], tuple(ordered[:-1])).fit(taps, [image], target)
-    return LaneWindows(stage, real, image, key_of(value), insides, taps, tuple(found), tiles)
+    tiles = ThreadTiles(long, ordered[-1], tuple(ordered[:-1])).fit(taps, [image], target)
+    return Pooling(stage, real, image, key_of(value), insides, taps, tuple(found), tiles)
 
 
-def _verify_apart(ends: Sequence[End], image: Element) -> None:
+def _verify_apart(epilogues: Sequence[Epilogue], image: Element) -> None:
     """Refuse what reads something that the same kernel writes."""
-    written = {item.formula.targets[0].tensor for item in ends}
-    read = {key for item in ends for place, key in item.keys.items() if place != id(item.formula.targets[0])}
-    if len(written) < len(ends) or written & {image.tensor, *(name for name, _ in read)}:
+    written = {item.formula.targets[0].tensor for item in epilogues}
+    read = {
+        key for item in epilogues for place, key in item.keys.items() if place != id(item.formula.targets[0])
+    }
+    if len(written) < len(epilogues) or written & {image.tensor, *(name for name, _ in read)}:
         raise Unsupported("one of its outputs is read by another one")
 
 
@@ -161,16 +163,16 @@ def _overlap(image: Access, name: str, extent: int, ordered: Sequence[str]) -> b
     return abs(axis.index.coefficient(name)) * (extent - 1) >= min(steps)
 
 
-def write_lane_windows(plan: LaneWindows, tensors: Tensors) -> TileKernel:
+def write_pooling(plan: Pooling, tensors: Tensors) -> TileKernel:
     """The kernel of windows."""
-    return _WindowWriter(plan, tensors).write()
+    return _PoolingWriter(plan, tensors).write()
 
 
 @dataclass(slots=True)
-class _WindowWriter:
+class _PoolingWriter:
     """The kernel of windows while it is written."""
 
-    plan: LaneWindows
+    plan: Pooling
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
@@ -178,7 +180,7 @@ class _WindowWriter:
     def write(self) -> TileKernel:
         """Write it."""
         plan, tiles = self.plan, self.plan.tiles
-        for end in plan.ends:
+        for end in plan.epilogues:
             for place, access in end.accesses.items():
                 self.accesses[place] = self.parameters.add(end.keys[place], access)
         image = self.parameters.add(plan.key, plan.image)
@@ -187,14 +189,14 @@ class _WindowWriter:
             values = tiles.begin(region)
             for number, found in enumerate(self._windows(region, image, values)):
                 here = tiles.shifted(region, values, number)
-                for end in plan.ends:
+                for end in plan.epilogues:
                     self._finish(region, end, here, found)
         return replace(self.parameters.close(builder, tiles.groups), attributes=group_sizes(1))
 
     def _windows(self, builder: Builder, image: Access, values: Mapping[str, Value]) -> list[Value]:
         """What the windows of a tile give; an element that several of them reach is loaded once."""
         plan = self.plan
-        writing = EndWriter(plan.real, self.tensors, {}, [builder])
+        writing = EpilogueWriter(plan.real, self.tensors, {}, [builder])
         neutral = neutral_value(writing, plan.stage.sign, plan.target)
         here = {**values, **{name: builder.constant(0) for name in plan.taps}}
         side = TileElements(builder, image, here, plan.real, plan.borders, neutral)
@@ -206,14 +208,14 @@ class _WindowWriter:
                 found[number] = join(writing, plan.stage.sign, held, element, plan.target)
         return found
 
-    def _finish(self, builder: Builder, end: End, values: Mapping[str, Value], found: Value) -> None:
+    def _finish(self, builder: Builder, end: Epilogue, values: Mapping[str, Value], found: Value) -> None:
         """Store what an output is made of."""
         plan, (target,) = self.plan, end.formula.targets
         value, access = found, self.accesses[id(target)]
         if end.formula.values[0] is not target:
-            writing = EndWriter(plan.real, self.tensors, end.extents, [builder])
+            writing = EpilogueWriter(plan.real, self.tensors, end.extents, [builder])
             writing.accesses, writing.loops = self.accesses, values
-            value = writing.end_value(end, plan.target.tensor, found)
+            value = writing.epilogue_value(end, plan.target.tensor, found)
         if access.element != plan.real.name:
             value = builder.cast(value, Scalar(access.element))
         builder.store(value, access.memref, access.places(builder, values))

@@ -18,7 +18,7 @@ from lamella.base.dtype import F16, F32, I32, ElementType
 from lamella.bridge.graph_to_kernels import KernelWriter, flatten
 from lamella.bridge.graph_to_kernels.coverage import write_parts
 from lamella.bridge.graph_to_kernels.inline import Stages, inline
-from lamella.bridge.graph_to_kernels.parted_maps import part_maps
+from lamella.bridge.graph_to_kernels.split_concat import split_concat_consumers
 from lamella.graph.build import Builder
 from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
@@ -85,7 +85,7 @@ def test_a_map_reads_the_parts(axis: int, element: ElementType) -> None:
         element=element,
     )
     model, stages = drawing.finish(drawing.call("math.max", drawing.call("math.mul", whole, scale), scale))
-    parted = part_maps(stages)
+    parted = split_concat_consumers(stages)
     assert len(stages.contractions) == 4
     assert len(parted.contractions) == 3
     assert set(parted.tensors) == {*stages.inputs, *stages.outputs}
@@ -98,7 +98,7 @@ def test_what_others_read_is_written_beside() -> None:
     whole = drawing.concat(1, drawing.feed(6, 50, 9), drawing.feed(6, 11, 9))
     model, stages = drawing.finish(whole, drawing.call("math.exp", drawing.call("math.neg", whole)))
     assert run_on_threads(model, stages, drawing.fed) == 3
-    assert run_on_threads(model, part_maps(stages), drawing.fed) == 2
+    assert run_on_threads(model, split_concat_consumers(stages), drawing.fed) == 2
 
 
 def test_a_reader_that_moves_elements() -> None:
@@ -107,7 +107,7 @@ def test_a_reader_that_moves_elements() -> None:
     whole = drawing.concat(2, drawing.feed(3, 40, 30), drawing.feed(3, 40, 33))
     turned = drawing.call("layout.transpose", whole, perm=(2, 0, 1))
     model, stages = drawing.finish(drawing.call("math.tanh", turned))
-    assert run_on_threads(model, part_maps(stages), drawing.fed) == 2
+    assert run_on_threads(model, split_concat_consumers(stages), drawing.fed) == 2
 
 
 @pytest.mark.parametrize("value", [0.0, 2.0])
@@ -117,7 +117,7 @@ def test_a_part_may_be_a_number(value: float) -> None:
     filled = drawing.builder.call("layout.uniform", value, shape=(6, 11), types={"T": F32})
     whole = drawing.concat(1, drawing.feed(6, 50), filled)
     model, stages = drawing.finish(drawing.call("math.exp", drawing.call("math.neg", whole)))
-    parted = part_maps(stages)
+    parted = split_concat_consumers(stages)
     assert set(parted.tensors) == {*stages.inputs, *stages.outputs}
     assert run_on_threads(model, parted, drawing.fed) == 2
 
@@ -144,13 +144,13 @@ def unlike(name: str) -> tuple[Model, Stages]:
 @pytest.mark.parametrize("name", ["a sum", "a window", "two readers"])
 def test_what_reads_otherwise_reads_the_whole(name: str) -> None:
     _, stages = unlike(name)
-    assert part_maps(stages) is stages
+    assert split_concat_consumers(stages) is stages
 
 
 def test_sums_may_stand_before() -> None:
     model, stages = unlike("a factor")
     fed = {key: np.random.default_rng(1).uniform(-1, 1, (4, 6)).astype(np.float32) for key in ("x0", "x1")}
-    run_on_threads(model, part_maps(stages), fed)
+    run_on_threads(model, split_concat_consumers(stages), fed)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -169,7 +169,7 @@ def test_random_concatenations_agree(seed: int) -> None:
     made = drawing.call("math.add", drawing.call("math.abs", whole), other)
     outputs = [made, whole] if chance.random() < 0.5 else [made]
     model, stages = drawing.finish(*outputs)
-    parted = part_maps(stages)
+    parted = split_concat_consumers(stages)
     assert len(parted.contractions) == len(parts) * len(outputs)
     run_on_threads(model, parted, drawing.fed)
 
@@ -195,14 +195,14 @@ def test_parts_are_one_launch() -> None:
     sizes = (700, 33, 1, 250)
     whole = drawing.concat(0, *(drawing.feed(size, 70) for size in sizes))
     model, stages = drawing.finish(drawing.call("math.mul", whole, drawing.feed(1, 70)), whole)
-    assert run_on_threads(model, part_maps(stages), drawing.fed) == 1
+    assert run_on_threads(model, split_concat_consumers(stages), drawing.fed) == 1
 
 
 def test_many_parts_are_a_few_launches() -> None:
     drawing = Drawing()
     whole = drawing.concat(0, *(drawing.feed(50 + place, 70) for place in range(19)))
     model, stages = drawing.finish(drawing.call("math.neg", whole))
-    assert run_on_threads(model, part_maps(stages), drawing.fed) == 2
+    assert run_on_threads(model, split_concat_consumers(stages), drawing.fed) == 2
 
 
 def test_both_branches_wait_for_the_kernel_before(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_both_branches_wait_for_the_kernel_before(tmp_path: Path) -> None:
     model, stages = drawing.finish(drawing.call("math.neg", whole))
     writer = KernelWriter(model.library, target=find_target("sm_90a"))
     names = {name: (name, None) for name in (*stages.inputs, *stages.outputs)}
-    writer.add_stages("group", part_maps(stages), names)
+    writer.add_stages("group", split_concat_consumers(stages), names)
     (kernel,) = writer.functions
     text = emit(Program((kernel,)), find_target("sm_90a")).text
     before, behind = text.split("griddepcontrol.wait")

@@ -11,8 +11,8 @@ import pytest
 import lamella
 from lamella.base.dtype import F32
 from lamella.bridge.graph_to_kernels.affine import find_range
-from lamella.bridge.graph_to_kernels.borders import Shapes, cut_borders, find_windows, guards_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.peel_borders import Shapes, find_windows, guards_of, peel_borders
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.schedule import hoist
@@ -32,10 +32,10 @@ def _pool(count: int, stride: int, padding: int, window: int) -> Contraction:
 
 
 def test_only_borders_are_tested() -> None:
-    parts = cut_borders(_pool(100, 2, 3, 7), "i", SHAPES)
+    parts = peel_borders(_pool(100, 2, 3, 7), "i", SHAPES)
     assert [part.loops[0].extent for part in parts] == [2, 97, 1]
     assert [len(list(guards_of(part, SHAPES))) for part in parts] == [1, 0, 1]
-    assert cut_borders(_pool(20, 2, 3, 7), "i", SHAPES) == [_pool(20, 2, 3, 7)]
+    assert peel_borders(_pool(20, 2, 3, 7), "i", SHAPES) == [_pool(20, 2, 3, 7)]
 
 
 def test_a_window_is_counted_by_its_index_unless_lanes_count_it() -> None:

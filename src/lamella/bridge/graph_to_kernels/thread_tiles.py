@@ -38,7 +38,7 @@ LANE = Scalar("i32")
 
 
 @dataclass(frozen=True, slots=True)
-class ItemTiles:
+class ThreadTiles:
     """An output cut into tiles of work-items."""
 
     extents: Mapping[str, int]
@@ -123,30 +123,30 @@ class ItemTiles:
         }
         return {**values, **moved}
 
-    def fit(self, taps: Mapping[str, int], accesses: Sequence[Access], target: Target) -> ItemTiles:
+    def fit(self, taps: Mapping[str, int], accesses: Sequence[Access], target: Target) -> ThreadTiles:
         """The tiles with which a GPU is done first, for sums of so many steps, which read by some accesses."""
         least = WARPS * max(1, target.multiprocessors)
 
-        def loaded(tiles: ItemTiles) -> int:
+        def loaded(tiles: ThreadTiles) -> int:
             inside = {**self._along(tiles.sizes), **taps}
             return sum(access.reach(inside) for access in accesses)
 
-        def fits(tiles: ItemTiles) -> bool:
+        def fits(tiles: ThreadTiles) -> bool:
             steps = tiles.sums * prod(taps.values())
             few = tiles.sums <= MOST_SUMS and steps <= MOST_STEPS and loaded(tiles) <= MOST_LOADED
             return few or tiles.sums == 1
 
-        def cost(tiles: ItemTiles) -> int:
+        def cost(tiles: ThreadTiles) -> int:
             steps = tiles.sums * prod(taps.values()) // STEPS_OF_A_LOAD
             return (START + loaded(tiles) + steps + END * tiles.sums) * max(tiles.groups, least)
 
         return min(filter(fits, self._others()), key=cost)
 
-    def _others(self) -> Iterator[ItemTiles]:
+    def _others(self) -> Iterator[ThreadTiles]:
         """The same output in other tiles, small ones first."""
         extents = [1, 1, *(self.extents[name] for name in self.tiled)][-2:]
         for rows, columns in product(*(range(1, 1 + min(item, MOST_SUMS)) for item in extents)):
-            yield ItemTiles(self.extents, self.lane, self.columns, (rows, columns))
+            yield ThreadTiles(self.extents, self.lane, self.columns, (rows, columns))
 
 
 @dataclass(frozen=True, slots=True)

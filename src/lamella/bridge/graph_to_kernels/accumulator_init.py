@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.tiled import End
+from lamella.bridge.graph_to_kernels.tiled import Epilogue
 from lamella.ops.formula import Apply, Contraction, Element, Index
 from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import operands, reachable
 
 
-def take_start(
-    ends: Sequence[End], tensor: str, accesses: Mapping[int, Access], columns: Sequence[str]
-) -> tuple[tuple[End, ...], End | None]:
+def bias_as_initial_sum(
+    epilogues: Sequence[Epilogue], tensor: str, accesses: Mapping[int, Access], columns: Sequence[str]
+) -> tuple[tuple[Epilogue, ...], Epilogue | None]:
     """The outputs of a sum, and what it begins at: something that the only output adds, the same along `columns`."""
-    if len(ends) != 1:
-        return tuple(ends), None
-    end, start = ends[0], list[Term]()
+    if len(epilogues) != 1:
+        return tuple(epilogues), None
+    end, start = epilogues[0], list[Term]()
     while (found := _find_addition(end.formula, tensor)) is not None:
         sum_, added = found[0].operands
         if _is_sum(added, tensor):
@@ -57,7 +57,7 @@ def _find_addition(formula: Contraction, tensor: str) -> list[Apply] | None:
     return alike if once and len(alike) == len(readers) and additions[0].type == "real" else None
 
 
-def _loops_of(term: Term, end: End, accesses: Mapping[int, Access]) -> Iterator[str]:
+def _loops_of(term: Term, end: Epilogue, accesses: Mapping[int, Access]) -> Iterator[str]:
     waiting: list[object] = [term]
     while waiting:
         item = waiting.pop()

@@ -36,7 +36,7 @@ Run = tuple[KernelCall, Sequence[Contraction]]
 """The call of a kernel, and the formulas that it computes."""
 
 
-def join_parts(
+def fuse_parts_horizontally(
     functions: Sequence[Function], calls: Sequence[KernelCall], runs: Sequence[Run]
 ) -> tuple[list[Function], list[KernelCall]]:
     """The kernels of a group and their calls, one for those runs that write parts one behind the other."""
@@ -53,7 +53,7 @@ def join_parts(
         ):
             count += 1
         parts = [(known[item.kernel], item) for item, _ in waiting[:count]]
-        joined = join_kernels(parts[0][1].kernel, parts)
+        joined = fuse_horizontally(parts[0][1].kernel, parts)
         if joined is not None:
             for _, item in parts:
                 del known[item.kernel]
@@ -63,7 +63,7 @@ def join_parts(
     return list(known.values()), found
 
 
-def join_kernels(name: str, parts: Sequence[Written]) -> Written | None:
+def fuse_horizontally(name: str, parts: Sequence[Written]) -> Written | None:
     """One kernel and its call for some that have nothing to do with each other; None where they stay apart."""
     (first, call), groups = parts[0], [item.groups for _, item in parts]
     alike = all(
@@ -73,7 +73,7 @@ def join_kernels(name: str, parts: Sequence[Written]) -> Written | None:
     plain = all(_is_plain(item) for item, _ in parts)
     if not alike or not plain or not 1 < len(parts) <= MOST_PARTS or any(map(is_open, groups)):
         return None
-    return _Joining(parts).write(name) if sum(groups) > FEWEST_GROUPS else None
+    return _HorizontalFusion(parts).write(name) if sum(groups) > FEWEST_GROUPS else None
 
 
 def _is_plain(function: Function) -> bool:
@@ -85,7 +85,7 @@ def _is_plain(function: Function) -> bool:
     )
 
 
-class _Joining:
+class _HorizontalFusion:
     """The kernel while it is written."""
 
     def __init__(self, parts: Sequence[Written]) -> None:

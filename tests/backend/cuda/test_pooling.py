@@ -21,7 +21,7 @@ from lamella.kernels.rewrite import walk
 from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Builtin, For, Function, Load, Store
-from tests.backend.cuda.test_lane_tiles import Precision, plan, window_counts
+from tests.backend.cuda.test_depthwise import Precision, plan, window_counts
 from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, write_graph
 
 ENDS = {

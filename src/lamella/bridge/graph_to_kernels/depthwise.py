@@ -16,13 +16,13 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.item_tiles import LANE, MOST_TAPS, ItemTiles, TileElements, load_real
-from lamella.bridge.graph_to_kernels.starts import take_start
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EndWriter, split_group
+from lamella.bridge.graph_to_kernels.accumulator_init import bias_as_initial_sum
+from lamella.bridge.graph_to_kernels.thread_tiles import LANE, MOST_TAPS, ThreadTiles, TileElements, load_real
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
-    End,
+    Epilogue,
     Key,
     PreparedProduct,
     ProductGroup,
@@ -50,7 +50,7 @@ PART, BAND = "part", "band"
 
 
 @dataclass(frozen=True, slots=True)
-class LaneProduct:
+class DepthwiseProduct:
     """A sum of products over lanes, cut into tiles."""
 
     found: PreparedProduct
@@ -74,9 +74,9 @@ class LaneProduct:
         return self.found.extents
 
 
-def find_lane_product(
+def find_depthwise(
     group: ProductGroup, tensors: Tensors, real: Scalar, constant: frozenset[Key], narrow: bool = False
-) -> LaneProduct:
+) -> DepthwiseProduct:
     """The tiles of a sum over lanes, perhaps of `narrow` reals; Unsupported says why it has none."""
     found = prepare_product(group, tensors, real)
     elements = FLOATS if narrow else (real.name,)
@@ -103,7 +103,7 @@ def find_lane_product(
     unrolled = _unrolled(found, sums, column, width)
     kept = tuple(name for name in sums if name not in unrolled)
     rows = ordered[-3] if len(ordered) > 2 and _overlaps(found, ordered[-3], sums) else ""
-    return LaneProduct(
+    return DepthwiseProduct(
         found, real, lane, tuple(ordered[:-1]), kept, unrolled, width, wrong[0] if wrong else None, rows
     )
 
@@ -138,19 +138,19 @@ def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: i
 # --- kernels --------------------------------------------------------------------------------------------------
 
 
-def write_lane_product(plan: LaneProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
+def write_depthwise(plan: DepthwiseProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
     """The kernels of a sum over lanes, in the order in which they run."""
     if target.has_threads:
         plan = _with_windows(plan)
-    packed = [] if plan.packed is None else [write_lane_pack(plan, PACKED)]
+    packed = [] if plan.packed is None else [write_depthwise_pack(plan, PACKED)]
     if not target.has_threads:
-        return [*packed, LaneWriter(plan, tensors).write()]
+        return [*packed, DepthwiseWriter(plan, tensors).write()]
     taps = {name: plan.extents[name] for name in plan.unrolled}
-    tiles = ItemTiles(plan.extents, plan.lane, plan.columns).fit(taps, plan.found.factors, target)
+    tiles = ThreadTiles(plan.extents, plan.lane, plan.columns).fit(taps, plan.found.factors, target)
     return [*packed, _ThreadWriter(plan, tensors, tiles=tiles).write()]
 
 
-def _packed_access(plan: LaneProduct, place: int) -> Access:
+def _packed_access(plan: DepthwiseProduct, place: int) -> Access:
     """The packed factor: the lanes lie closest, then the sums."""
     loops = [plan.lane, *reversed((*plan.sums, *plan.unrolled))]
     used = plan.found.factors[place].loops()
@@ -162,7 +162,7 @@ def _packed_access(plan: LaneProduct, place: int) -> Access:
     return Access(Value("packed"), plan.real.name, tuple(reversed(axes)))
 
 
-def write_lane_pack(plan: LaneProduct, key: Key) -> TileKernel:
+def write_depthwise_pack(plan: DepthwiseProduct, key: Key) -> TileKernel:
     """A kernel that copies the factor which does not lie along the lanes."""
     parameters, place = Parameters(), plan.packed or 0
     target = parameters.add(key, _packed_access(plan, place))
@@ -183,10 +183,10 @@ def _known(extents: Iterable[int]) -> int:
 
 
 @dataclass(slots=True)
-class LaneWriter:
+class DepthwiseWriter:
     """The kernel of a sum over lanes while it is written."""
 
-    plan: LaneProduct
+    plan: DepthwiseProduct
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     own: frozenset[Key] = frozenset()
@@ -195,8 +195,8 @@ class LaneWriter:
     """The packed factor."""
     accesses: dict[int, Access] = field(default_factory=dict)
     factors: list[Access] = field(default_factory=list)
-    ends: tuple[End, ...] = ()
-    start: End | None = None
+    epilogues: tuple[Epilogue, ...] = ()
+    start: Epilogue | None = None
     """What the sums begin at, where it is not 0."""
     band: int = 1
     """Rows of a work-group."""
@@ -212,8 +212,8 @@ class LaneWriter:
         """Make parameters of all tensors that are none of the kernel's own memory."""
         plan, found = self.plan, self.plan.found
         target = found.group.product.targets[0].tensor
-        self.ends, self.start = take_start(found.ends, target, found.accesses, self.tiled)
-        for end in found.ends:
+        self.epilogues, self.start = bias_as_initial_sum(found.epilogues, target, found.accesses, self.tiled)
+        for end in found.epilogues:
             for key in end.accesses:
                 self.accesses[key] = self._parameter(end.keys[key], found.accesses[key])
         for place, access in enumerate(found.factors):
@@ -329,7 +329,7 @@ class LaneWriter:
         """A tile of so many sums, and what the outputs are made of each."""
         start = builder.constant(0.0, self.plan.real)
         if self.start is not None:
-            start = self._end_value(builder, self.start, values, start)
+            start = self._epilogue_value(builder, self.start, values, start)
         totals = self._sum(builder, values, [start] * width, self.plan.sums)
         for number, total in enumerate(totals):
             self._finish(builder, self._shifted(builder, values, number), total)
@@ -387,20 +387,22 @@ class LaneWriter:
             loaded[place, shift] = builder.load(access.memref, indices, self.plan.real)
         return loaded[place, shift]
 
-    def _end_value(self, builder: Builder, end: End, values: dict[str, Value], total: Value) -> Value:
+    def _epilogue_value(
+        self, builder: Builder, end: Epilogue, values: dict[str, Value], total: Value
+    ) -> Value:
         """What an output is, given the sum."""
         if end.formula.values[0] is end.formula.targets[0]:
             return total
-        writing = EndWriter(self.plan.real, self.tensors, end.extents, [builder])
+        writing = EpilogueWriter(self.plan.real, self.tensors, end.extents, [builder])
         writing.accesses, writing.loops = self.accesses, values
-        return writing.end_value(end, self.plan.found.group.product.targets[0].tensor, total)
+        return writing.epilogue_value(end, self.plan.found.group.product.targets[0].tensor, total)
 
     def _finish(self, builder: Builder, values: dict[str, Value], total: Value) -> None:
         """Store what the outputs are made of."""
         real = self.plan.real
-        for end in self.ends:
+        for end in self.epilogues:
             formula = end.formula
-            value = self._end_value(builder, end, values, total)
+            value = self._epilogue_value(builder, end, values, total)
             access = self.accesses[id(formula.targets[0])]
             if access.element not in FLOATS:
                 raise Unsupported("its output is no real")
@@ -412,7 +414,7 @@ class LaneWriter:
 # --- threads ---------------------------------------------------------------------------------------------------
 
 
-def _with_windows(plan: LaneProduct) -> LaneProduct:
+def _with_windows(plan: DepthwiseProduct) -> DepthwiseProduct:
     """The plan with the sums written out that threads write: windows first, whose steps share what they load."""
     names, columns = (*plan.sums, *plan.unrolled), plan.columns[-2:]
     axes = [axis for access in plan.found.factors for name in columns if (axis := access.axis(name))]
@@ -427,13 +429,13 @@ def _with_windows(plan: LaneProduct) -> LaneProduct:
 
 
 @dataclass(slots=True)
-class _ThreadWriter(LaneWriter):
+class _ThreadWriter(DepthwiseWriter):
     """The kernel where work-items are threads: each has a tile of rows and columns of its own.
 
     Registers hold the window's weights, and what several sums of a tile read.
     """
 
-    tiles: ItemTiles = field(kw_only=True)
+    tiles: ThreadTiles = field(kw_only=True)
 
     @property
     def tiled(self) -> tuple[str, ...]:
