@@ -21,8 +21,10 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, m
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
 from lamella.bridge.graph_to_kernels.attention_mask import KeyBound, VisibleKeys, find_visible
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import load_predicated
 from lamella.bridge.graph_to_kernels.terms import TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter, load_outside, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -352,7 +354,7 @@ class AttentionWriter:
         self._bind()
         builder = self.parameters.builder()
         sizes = {**roles.extents, BLOCK: roles.blocks}
-        values = split_group(builder, [*roles.outer, BLOCK], sizes)
+        values = delinearize_group(builder, [*roles.outer, BLOCK], sizes)
         full, rest = divmod(roles.extents[roles.query], roles.rows)
         if (full and rest) or is_open(full):
             whole = builder.compare("lt", values[BLOCK], builder.constant(full))
@@ -678,4 +680,4 @@ class RowWriter(TermWriter):
         if element.tensor in self.locals:
             places = [self.loops[QUERY], self.loops[self.key]]
             return self.here.load(self.locals[element.tensor], places, self.real)
-        return load_outside(self, element, self.accesses[id(element)], self.loops, (QUERY, self.guard))
+        return load_predicated(self, element, self.accesses[id(element)], self.loops, (QUERY, self.guard))

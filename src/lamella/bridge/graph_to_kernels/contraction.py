@@ -10,6 +10,7 @@ from typing import TypeAlias
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import find_range
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
 from lamella.bridge.graph_to_kernels.peel_borders import Window, eliminate_guards, find_windows, peel_borders
 from lamella.bridge.graph_to_kernels.samples import block_of, fuse_places, write_out
@@ -38,7 +39,6 @@ from lamella.bridge.graph_to_kernels.step_plan import (
     writes_latest,
 )
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, Dictionary
@@ -369,7 +369,7 @@ def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
     counts, builder = dict(steps.extents), writing.here
     for name in steps.groups[-1:]:
         counts[name] //= steps.together
-    numbers = split_group(builder, steps.groups, counts)
+    numbers = delinearize_group(builder, steps.groups, counts)
     for place, name in enumerate(reversed(steps.groups)):
         number = numbers[name]
         if place == 0 and steps.together > 1:

@@ -29,9 +29,10 @@ from lamella.bridge.graph_to_kernels.attention import (
     find_attention_roles,
 )
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.gemv import PIECE, promise_vector_loads
 from lamella.bridge.graph_to_kernels.terms import stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors, key_of
 from lamella.kernels.build import Builder
@@ -139,7 +140,7 @@ class _DecodeAttentionWriter(AttentionWriter):
         accesses = roles.query_access, roles.key_access, roles.value_access
         sides = [self.parameters.add(key, access) for key, access in zip(roles.keys, accesses, strict=True)]
         builder = self.parameters.builder()
-        values = split_group(builder, roles.outer, roles.extents)
+        values = delinearize_group(builder, roles.outer, roles.extents)
         width, room = roles.extents[roles.width], -(-self.keys // WARP) * WARP
         scores = builder.alloca(make_memref("f32", (roles.rows, room), local=True))
         parts = builder.alloca(make_memref("f32", (width, roles.rows, SUBGROUPS), local=True))

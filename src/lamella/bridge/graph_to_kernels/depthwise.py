@@ -17,8 +17,10 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.accumulator_init import bias_as_initial_sum
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.thread_tiles import LANE, MOST_TAPS, ThreadTiles, TileElements, load_real
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
@@ -245,7 +247,7 @@ class DepthwiseWriter:
             sizes[BAND] = -(-sizes[plan.rows] // self.band)
         # Of a small image each thread takes the channels that it made before, of a large one the rows.
         shared = [*outer, PART, BAND] if self._is_near() else [*outer, BAND, PART]
-        values = split_group(builder, shared, sizes)
+        values = delinearize_group(builder, shared, sizes)
         with builder.parallel() as region:
             self._walk_blocks(region, values, share, sizes[PART])
         return self.parameters.close(builder, prod(sizes[name] for name in shared))

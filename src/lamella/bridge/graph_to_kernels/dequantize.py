@@ -10,8 +10,8 @@ from dataclasses import replace
 from math import prod
 
 from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.k_major import k_major_access
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key, Scale
 from lamella.kernels.build import Builder
@@ -38,7 +38,7 @@ def write_dequantize(
     codes = parameters.add(*source)
     factors = [replace(item, access=parameters.add(item.key, item.access)) for item in scales]
     builder = parameters.builder()
-    values = split_group(builder, outer, extents)
+    values = delinearize_group(builder, outer, extents)
     with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
         here = {**values, **_digits(region, step, sums, extents), inner: step}
         loaded = region.load(codes.memref, codes.places(region, here), Scalar(codes.element))

@@ -26,8 +26,8 @@ from lamella.bridge.graph_to_kernels.attention import (
     AttentionRoles,
     find_attention_roles,
 )
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.softmax import SoftmaxReader, divided, read_softmax
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Epilogue, Tensors, held_access, key_of
 from lamella.bridge.graph_to_kernels.tma_operands import (

@@ -15,11 +15,11 @@ from lamella.base.dtype import find as find_element
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass, replace
 from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.factors import Factor, find_decoded, is_contraction
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.inline import Stages
 from lamella.bridge.graph_to_kernels.terms import ROUND
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters
 from lamella.bridge.graph_to_kernels.tiled import Epilogue, Key, PreparedProduct, Tensors, key_of
 from lamella.kernels.build import Builder

@@ -15,6 +15,8 @@ from math import prod
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.gemv import (
     FIRST,
     PIECE,
@@ -23,7 +25,7 @@ from lamella.bridge.graph_to_kernels.gemv import (
 )
 from lamella.bridge.graph_to_kernels.gemv_prologue import PrologueWriter, add_product
 from lamella.bridge.graph_to_kernels.k_major import write_k_major_pack
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
 from lamella.kernels.build import Builder
@@ -83,7 +85,7 @@ class GemvWriter:
         self.add_scales()
         builder = self.parameters.builder()
         sizes = {**found.extents, ROWS: -(-plan.turns // plan.together)}
-        values = split_group(builder, [*plan.outer, ROWS], sizes)
+        values = delinearize_group(builder, [*plan.outer, ROWS], sizes)
         if plan.together > 1:
             count = self.count_sums(plan.rows * plan.parts * self._columns * plan.together)
             self.room = builder.alloca(make_memref(plan.real.name, (WARP, plan.together, count), local=True))

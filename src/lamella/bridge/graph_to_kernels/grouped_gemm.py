@@ -17,6 +17,7 @@ from lamella.base.affine import Affine
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, matrix_view
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.expert_tiles import (
     END,
     EXPERT,
@@ -44,7 +45,6 @@ from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     flatten_factor,
     pack_operands,
 )
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import Key, ProductGroup, Tensors, key_of
 from lamella.kernels.build import Builder
@@ -252,7 +252,7 @@ class GroupedGemmWriter(TensorCoreWriter):
         """Where the tile of a subgroup begins, and where the rows of its expert end."""
         plan = self.tiles
         sizes = {BANDS: plan.bands, ROW_TILE: plan.tiles[0], COLUMN_TILE: EXPERT_BAND}
-        values = split_group(builder, [BANDS, ROW_TILE, COLUMN_TILE], sizes)
+        values = delinearize_group(builder, [BANDS, ROW_TILE, COLUMN_TILE], sizes)
         first = builder.arith("mul", values[BANDS], builder.constant(EXPERT_BAND))
         tile = builder.arith("add", first, values[COLUMN_TILE])
         rows = plan.found.extents[plan.column]

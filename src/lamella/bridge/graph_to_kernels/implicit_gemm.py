@@ -16,6 +16,8 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.k_major import GRAIN, write_k_major_pack
 from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     PART,
@@ -24,7 +26,7 @@ from lamella.bridge.graph_to_kernels.tensor_core_gemm import (
     split_bounds,
     verify_output,
 )
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
     Epilogue,
@@ -201,7 +203,7 @@ class _ImplicitGemmWriter:
         with builder.parallel() as region:
             sizes = {PART: plan.parts, ROW: row_tiles, COLUMN: column_tiles}
             parts = [PART] if plan.parts > 1 else []
-            values = split_group(region, [*parts, ROW, COLUMN], sizes)
+            values = delinearize_group(region, [*parts, ROW, COLUMN], sizes)
             row = region.arith("mul", values[ROW], region.constant(plan.rows))
             subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)
             own = region.arith("mul", subgroup, region.constant(COLUMNS))

@@ -8,7 +8,8 @@ from math import prod
 
 from lamella.base.affine import Affine
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder
@@ -71,7 +72,7 @@ def write_k_major_pack(
     builder = parameters.builder()
     rows = _rows_together(outer, extents, inner)
     counts = {**extents, outer[-1]: extents[outer[-1]] // rows} if rows > 1 else extents
-    values = split_group(builder, outer, counts)
+    values = delinearize_group(builder, outer, counts)
     with builder.foreach([builder.constant(extents[inner] * rows)]) as (region, (step,)):
         here = dict(values)
         if rows > 1:
@@ -122,7 +123,7 @@ def _write_tiles(
     builder = parameters.builder()
     others = [name for name in loops if name not in (across, inner)]
     tiles = {"across": -(-extents[across] // TILE), "inner": -(-extents[inner] // TILE)}
-    values = split_group(builder, [*others, "inner", "across"], {**extents, **tiles})
+    values = delinearize_group(builder, [*others, "inner", "across"], {**extents, **tiles})
     size, element = builder.constant(TILE), Scalar(source.element)
     starts = {
         name: builder.arith("mul", values[key], size) for name, key in ((across, "across"), (inner, "inner"))

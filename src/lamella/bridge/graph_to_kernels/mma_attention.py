@@ -31,8 +31,9 @@ from lamella.bridge.graph_to_kernels.attention import (
     find_attention_roles,
 )
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.terms import stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Epilogue, Key, Tensors, key_of
 from lamella.kernels.build import Builder
@@ -176,7 +177,7 @@ class _MmaAttentionWriter(AttentionWriter):
         ]
         builder = self.parameters.builder()
         extents = {**roles.extents, BLOCK: roles.blocks}
-        values = split_group(builder, [*roles.outer, BLOCK], extents)
+        values = delinearize_group(builder, [*roles.outer, BLOCK], extents)
         queries = _room(builder, NARROW, sizes.rows * (sizes.depth + PAD))
         tile, scores = _room(builder, NARROW, sizes.tile), _room(builder, SUMS, sizes.scores)
         weights = _room(builder, NARROW, sizes.rows * (sizes.room + PAD))

@@ -18,10 +18,11 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.decode_attention import pieces_at_once
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.expert_tiles import tell_fault
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
 from lamella.kernels.build import Builder
@@ -172,7 +173,7 @@ class PartsWriter:
         outputs = self._outputs()
         builder = self.parameters.builder()
         sizes = {SEQUENCE: plan.sequences, HEAD: plan.heads, SPLIT: plan.splits}
-        values = split_group(builder, [SEQUENCE, HEAD, SPLIT], sizes)
+        values = delinearize_group(builder, [SEQUENCE, HEAD, SPLIT], sizes)
         room = builder.alloca(make_memref(REAL.name, (plan.width, plan.rows, SUBGROUPS), local=True))
         states = builder.alloca(make_memref(REAL.name, (2, plan.rows, SUBGROUPS), local=True))
         with builder.parallel() as region:
@@ -459,7 +460,7 @@ def _write_sum(plan: PagedAttention, tensors: Tensors) -> TileKernel:
     parts, states = _parts(plan, parameters)
     builder = parameters.builder()
     sizes = {SEQUENCE: plan.sequences, HEAD: plan.heads, ROW: plan.rows}
-    values = split_group(builder, [SEQUENCE, HEAD, ROW], sizes)
+    values = delinearize_group(builder, [SEQUENCE, HEAD, ROW], sizes)
     with builder.foreach([builder.constant(plan.width)]) as (body, (column,)):
         held = []
         for number in range(plan.splits):

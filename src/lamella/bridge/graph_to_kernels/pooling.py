@@ -21,9 +21,9 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.affine import find_form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
 from lamella.bridge.graph_to_kernels.depthwise import LANES
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.terms import stored_type
 from lamella.bridge.graph_to_kernels.thread_tiles import MOST_TAPS, Border, ThreadTiles, TileElements
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import (
     Epilogue,

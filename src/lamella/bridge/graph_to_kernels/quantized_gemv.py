@@ -22,6 +22,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.gemv import (
     MOST_COLUMNS,
     NEAR,
@@ -33,7 +34,7 @@ from lamella.bridge.graph_to_kernels.gemv import (
 )
 from lamella.bridge.graph_to_kernels.gemv_prologue import add_product, find_prologue
 from lamella.bridge.graph_to_kernels.gemv_writer import LANE, GemvWriter
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
@@ -240,7 +241,7 @@ def _write_interleave(plan: QuantizedGemv) -> TileKernel:
     source = parameters.add(vector.matrix_key, plan.source)
     builder = parameters.builder()
     extents, outer = vector.matrix_extents, (*vector.outer, vector.row)
-    values = split_group(builder, outer, extents)
+    values = delinearize_group(builder, outer, extents)
     with builder.foreach([builder.constant(interleave.blocks * WARP * PIECE)]) as (region, (byte,)):
         found = [
             _read_code(region, source, interleave, values, position)

@@ -15,12 +15,12 @@ from lamella.base.affine import Affine
 from lamella.base.dtype import F32
 from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_kernels.affine import Form
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.row_plan import GROUP_STEPS
 from lamella.bridge.graph_to_kernels.row_terms import RowTerms
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopStore, Expand, Memref, Scalar, Slice, Value
 from lamella.lang.tensor.nodes.types import make_memref
@@ -130,7 +130,7 @@ class TransposeWriter:
         tiles = self._tiles()
         here = self.builder
         counts = {**extents, plan.across: extents[plan.across] // plan.piece}
-        self.places = split_group(here, [*plan.others, plan.across], counts)
+        self.places = delinearize_group(here, [*plan.others, plan.across], counts)
         begin = here.arith("mul", self.places.pop(plan.across), here.constant(plan.piece))
         end = here.arith("add", begin, here.constant(plan.piece))
         with here.loop(begin, end, here.constant(plan.depth)) as outer:

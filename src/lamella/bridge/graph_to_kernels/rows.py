@@ -17,6 +17,7 @@ from lamella.base.open_extent import OpenExtent, is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.flat import (
     FlatLayout,
     FlatStage,
@@ -37,7 +38,6 @@ from lamella.bridge.graph_to_kernels.shared_transpose import (
     plan_shared_transpose,
 )
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Barrier, Function, If, Parameter, Scalar, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import BOOL, INDEX, Dictionary, DictionaryEntry, make_memref
@@ -253,7 +253,7 @@ class _Rows:
         counts = {name: extents[name] for name in plan.shared}
         if plan.cut is not None:
             counts[plan.cut] = -(-extents[plan.cut] // plan.piece)
-        numbers = split_group(here, list(counts), counts)
+        numbers = delinearize_group(here, list(counts), counts)
         piece = None if plan.cut is None else numbers.pop(plan.cut)
         for name, number in numbers.items():
             self.terms.open_index(name, number)

@@ -17,11 +17,11 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.flat import FlatKernel, FlatStage, place_of
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
 from lamella.bridge.graph_to_kernels.register_transpose import LEAST_STEPS, TileTerms, form_value
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Barrier, Memref, Scalar, Value
@@ -209,7 +209,7 @@ class SharedTransposeWriter:
         plan, here = self.plan, self.builder
         sides = plan.across, plan.along
         counts = {**plan.kernel.extents, **{side.loop: side.count for side in sides}}
-        self.places = split_group(here, [*plan.others, *(side.loop for side in sides)], counts)
+        self.places = delinearize_group(here, [*plan.others, *(side.loop for side in sides)], counts)
         for side in sides:
             if side.count > 1:
                 first = here.arith("mul", self.places[side.loop], here.constant(side.size))

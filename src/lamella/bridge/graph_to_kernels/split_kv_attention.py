@@ -27,9 +27,10 @@ from lamella.bridge.graph_to_kernels.attention import (
     find_attention_roles,
 )
 from lamella.bridge.graph_to_kernels.decode_attention import MOST_QUERIES, pieces_at_once, verify_warp_vectors
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.softmax import SoftmaxReader, divided, read_softmax
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors, walk_terms
 from lamella.kernels.build import Builder
@@ -159,7 +160,7 @@ class _PartWriter(AttentionWriter):
         accesses = roles.query_access, roles.key_access, roles.value_access
         sides = [self.parameters.add(key, access) for key, access in zip(roles.keys, accesses, strict=True)]
         builder = self.parameters.builder()
-        values = split_group(builder, [*roles.outer, PART], {**roles.extents, PART: self.parts})
+        values = delinearize_group(builder, [*roles.outer, PART], {**roles.extents, PART: self.parts})
         width = roles.extents[roles.width]
         sums = builder.alloca(make_memref("f32", (width, roles.rows, SUBGROUPS), local=True))
         rows = builder.alloca(make_memref("f32", (roles.rows, SUBGROUPS, 2), local=True))
@@ -388,7 +389,7 @@ class _JoinWriter:
         parts = self.parameters.add(PARTS, _held(roles, self.parts, [inner, (roles.width, width)]))
         rows = [self.parameters.add(key, _held(roles, self.parts, [inner])) for key in (MOST, TOTAL)]
         builder = self.parameters.builder()
-        values = split_group(builder, [*roles.outer, roles.query], roles.extents)
+        values = delinearize_group(builder, [*roles.outer, roles.query], roles.extents)
         with builder.parallel() as region:
             lane = region.builtin("subgroup_local_id", LANE)
             first = region.arith("mul", region.cast(lane, INDEX), region.constant(width // WARP))

@@ -21,6 +21,7 @@ from lamella.bridge.graph_to_kernels.accesses import Access
 from lamella.bridge.graph_to_kernels.accumulator_init import bias_as_initial_sum
 from lamella.bridge.graph_to_kernels.affine import find_form
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.depthwise import (
     DepthwiseProduct,
     DepthwiseWriter,
@@ -29,7 +30,7 @@ from lamella.bridge.graph_to_kernels.depthwise import (
 )
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.terms import TensorView
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, ProductWriter, split_group, write_pack
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, ProductWriter, write_pack
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
@@ -345,7 +346,7 @@ class _StripWriter:
             builder.put(
                 Alloca(make_memref(REAL.name, (item.lanes, item.places, height), local=True)), [memory]
             )
-        band = split_group(builder, [BAND], {BAND: plan.bands})[BAND]
+        band = delinearize_group(builder, [BAND], {BAND: plan.bands})[BAND]
         begin = builder.arith("mul", band, builder.constant(plan.band))
         end = builder.arith("add", begin, builder.constant(plan.band))
         end = builder.arith("min", end, builder.constant(plan.rows))

@@ -18,14 +18,16 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.dequantize import CODES, DECODED, write_dequantize
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.k_major import (
     PACKED_COLUMNS,
     grain_of,
     k_major_access,
     write_k_major_pack,
 )
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, EpilogueWriter, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, promise_pairs
 from lamella.bridge.graph_to_kernels.tiled import (
     Epilogue,
@@ -342,7 +344,7 @@ class TensorCoreWriter:
         sizes = {**plan.found.extents, BANDS: column_tiles // band, ROW_TILE: row_tiles, COLUMN_TILE: band}
         parts = [PART] if plan.parts > 1 else []
         sizes[PART] = plan.parts
-        values = split_group(builder, [*parts, *plan.outer, BANDS, ROW_TILE, COLUMN_TILE], sizes)
+        values = delinearize_group(builder, [*parts, *plan.outer, BANDS, ROW_TILE, COLUMN_TILE], sizes)
         first = builder.arith("mul", values[BANDS], builder.constant(band))
         tile = builder.arith("add", first, values[COLUMN_TILE])
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
@@ -355,7 +357,7 @@ class TensorCoreWriter:
     def _begin(
         self, builder: Builder, values: Mapping[str, Value]
     ) -> tuple[Value | None, Sequence[Epilogue]]:
-        """Sums begin with what is added to them, which is loaded before the factors are there; the epilogues without it."""
+        """The initial accumulator and the epilogues without it: an addend is loaded while the first stages are copied."""
         plan, (first, *others) = self.plan, self.plan.found.epilogues
         output = self.accesses[id(first.formula.targets[0])]
         added = next(

@@ -15,7 +15,7 @@ from math import prod
 from lamella.base.affine import Affine
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.tile_kernels import split_number
+from lamella.bridge.graph_to_kernels.delinearize import delinearize
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -96,7 +96,7 @@ class ThreadTiles:
         The last tile along a loop begins early enough to be whole, and makes some elements again.
         """
         counts = self.counts
-        values = split_number(builder, list(counts), counts, lambda: self._item(builder))
+        values = delinearize(builder, list(counts), counts, lambda: self._item(builder))
         for name, size in self._along(self.sizes).items():
             if size > 1:
                 first = builder.arith("mul", values[name], builder.constant(size))

@@ -12,11 +12,12 @@ from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Matrix,
-    form_value,
     matrix_view,
 )
 from lamella.bridge.graph_to_kernels.accumulator_init import bias_as_initial_sum
-from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
+from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     PAIR,
@@ -26,8 +27,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     Scale,
     TiledProduct,
-    key_of,
-    walk_terms,
 )
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import (
@@ -43,8 +42,7 @@ from lamella.lang.tensor.nodes import (
     Slice,
     Value,
 )
-from lamella.lang.tensor.nodes.types import FLOATS, INDEX, INTEGERS
-from lamella.ops.formula import Apply, Element, Index
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 
 PACKED: Key = (".packed", None)
 """The temporary that holds the packed factor."""
@@ -98,7 +96,7 @@ def write_pack(tiled: TiledProduct, key: Key) -> TileKernel:
     builder = parameters.builder()
     batch = [name for name in roles.batch if tiled.row_factor.stride(name)]
     sizes = {**tiled.extents, PANEL: tiled.panels}
-    values = split_group(builder, [*batch, PANEL], sizes)
+    values = delinearize_group(builder, [*batch, PANEL], sizes)
     _begin_rows(builder, tiled, values)
     groups = 1
     for name in (*batch, PANEL):
@@ -259,7 +257,7 @@ class ProductWriter:
         builder = self.parameters.builder()
         block = [] if tiled.blocks == 1 and not is_open(tiled.blocks) else ["block"]
         sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panel_groups}
-        values = split_group(builder, [*tiled.shared, *block, PANEL], sizes)
+        values = delinearize_group(builder, [*tiled.shared, *block, PANEL], sizes)
         with builder.parallel() as region:
             if tiled.part:
                 self._write_parts(region, values)
@@ -677,91 +675,7 @@ class ProductWriter:
         return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
 
 
-@dataclass(slots=True)
-class EpilogueWriter(TermWriter):
-    """Terms behind a sum: their elements are loaded by their accesses, the sum itself is a value."""
-
-    accesses: Mapping[int, Access] = field(default_factory=dict)
-    loops: Mapping[str, Value] = field(default_factory=dict)
-    sum: tuple[str, Value] = ("", Value(""))
-    known: Mapping[tuple[str, int | None], Value] = field(default_factory=dict)
-    """Tensors whose element is a value too."""
-    ready: Mapping[int, Value] = field(default_factory=dict)
-    """Elements that were loaded before, by their identity."""
-    row: str = ""
-    """The loop of the rows where a tile has more of them than there are."""
-    end: int = 0
-
-    def epilogue_value(self, item: Epilogue, target: str, total: Value) -> Value:
-        """The value of an output at one element of the sum."""
-        self.sum = target, total
-        for name in dict.fromkeys(term.name for term in walk_terms(item.formula) if isinstance(term, Index)):
-            if any(symbol in self.loops for symbol in item.loops[name].symbols):
-                self.open_index(name, form_value(self.here, item.loops[name], self.loops))
-        if self.kind(item.formula.values[0]) != self.real:
-            raise Unsupported("what follows it is no real")
-        return self.value(item.formula.values[0])
-
-    def _apply(self, term: Apply) -> Value:
-        return self._by_reciprocal(term) or super(EpilogueWriter, self)._apply(term)
-
-    def load(self, element: Element) -> Value:
-        """The element of a tensor, or of the sum."""
-        if (known := self.known.get(key_of(element))) is not None:
-            return known
-        if id(element) in self.ready:
-            return self.widen(self.ready[id(element)], self.held(element).element, self.kind(element))
-        if element.tensor == self.sum[0]:
-            return self.sum[1]
-        end = (self.row, self.end) if self.row else ("", None)
-        return load_outside(self, element, self.accesses[id(element)], self.loops, end)
-
-
-def load_outside(
-    writing: TermWriter,
-    element: Element,
-    access: Access,
-    loops: Mapping[str, Value],
-    end: tuple[str, int | None],
-) -> Value:
-    """An element of a tensor; lanes of a loop that are beyond its end touch no memory, and get 0."""
-    here, held = writing.here, writing.held(element)
-    stored, (name, last) = Scalar(stored_type(held.element)), end
-    if last is None or name not in access.loops():
-        found = here.load(access.memref, access.places(here, loops), stored)
-        return writing.widen(found, held.element, writing.kind(element))
-    inside = here.compare("lt", loops[name], here.constant(last))
-    then, otherwise, found = here.inner(), here.inner(), here.names.new()
-    then.give(then.load(access.memref, access.places(then, loops), stored))
-    otherwise.give(otherwise.constant(0 if stored.name in INTEGERS else 0.0, stored))
-    here.put(If(inside, then.region(), otherwise.region(), (stored,)), (found,))
-    return writing.widen(found, held.element, writing.kind(element))
-
-
 # --- loops --------------------------------------------------------------------------------------------------------
-
-
-def split_group(builder: Builder, loops: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Value]:
-    """The numbers of loops that the number of a work-group stands for, the last of them the closest."""
-    return split_number(builder, loops, sizes, lambda: builder.builtin("group_id", INDEX))
-
-
-def split_number(
-    builder: Builder, loops: Sequence[str], sizes: Mapping[str, int], number: Callable[[], Value]
-) -> dict[str, Value]:
-    """The numbers of loops that one number stands for, which is written where a loop has several steps."""
-    counted = [name for name in loops if sizes[name] > 1 or is_open(sizes[name])]
-    values = {name: builder.constant(0) for name in loops}
-    rest = number() if counted else None
-    for name in reversed(counted):
-        if rest is None:
-            break
-        if name == counted[0]:
-            values[name], rest = rest, None
-        else:
-            extent = builder.constant(sizes[name])
-            values[name], rest = builder.arith("rem", rest, extent), builder.arith("div", rest, extent)
-    return values
 
 
 def _begin_rows(builder: Builder, tiled: TiledProduct, values: dict[str, Value]) -> None:

@@ -16,7 +16,8 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
@@ -129,7 +130,7 @@ class _TransposedGemvWriter:
         weights = self.parameters.add(plan.weights_key, plan.weights)
         builder = self.parameters.builder()
         sizes = {**found.extents, BLOCK: plan.blocks}
-        values = split_group(builder, [*plan.outer, BLOCK], sizes)
+        values = delinearize_group(builder, [*plan.outer, BLOCK], sizes)
         places = list(product(*(range(found.extents[name]) for name in plan.columns)))
         count = len(places)
         room = builder.alloca(make_memref(plan.real.name, (plan.rows, count, SUBGROUPS), local=True))

@@ -17,8 +17,10 @@ from lamella.base.dtype import F32
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.terms import TensorView
-from lamella.bridge.graph_to_kernels.tile_kernels import EpilogueWriter, split_group, write_tiles
+from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key, PreparedProduct, ProductGroup, Tensors, find_tiles
 from lamella.kernels.build import Builder
@@ -273,7 +275,7 @@ def _write_weights(plan: WinogradProduct) -> TileKernel:
     target = parameters.add((WEIGHTS, None), plan.weights)
     source = parameters.add(found.keys[plan.weight], found.factors[plan.weight])
     builder = parameters.builder()
-    values = split_group(builder, [plan.row], plan.extents)
+    values = delinearize_group(builder, [plan.row], plan.extents)
     with builder.foreach([builder.constant(plan.extents[plan.channel])]) as (inner, (channel,)):
         here = {plan.row: values[plan.row], plan.channel: channel}
         window = [
@@ -333,7 +335,7 @@ def _each_tile(
 ) -> int:
     """Write for each tile and block of lanes, a row of tiles in a work-group; gives the number of those."""
     outer, extents = [*plan.batch, plan.columns[0]], plan.extents
-    values = split_group(builder, outer, extents)
+    values = delinearize_group(builder, outer, extents)
     with builder.parallel() as region:
         zero, blocks = region.constant(0), region.constant(extents[lane] // LANES)
         item = region.cast(region.builtin("subgroup_local_id", LANE), INDEX)
