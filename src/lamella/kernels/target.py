@@ -87,7 +87,7 @@ class Target:
         return self.capability >= 80
 
     @property
-    def starts_early(self) -> bool:
+    def has_dependent_launch(self) -> bool:
         """Whether a kernel can be started before the one before it has ended, and waits for that itself."""
         return self.capability >= 90
 

@@ -17,8 +17,8 @@ from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.rewrite import walk
-from lamella.kernels.share_rows import share_rows
 from lamella.kernels.sizes import choose_sizes
+from lamella.kernels.split_rows import split_rows
 from lamella.kernels.target import Target, list_gpu_targets
 from lamella.lang.tensor.nodes import Builtin, Dictionary, DictionaryEntry, Function, Parallel, Program
 
@@ -67,7 +67,7 @@ def fit_kernels(graph: KernelGraph) -> KernelGraph:
     groups: dict[str, int] = {}
     for call in (item for calls in graph.calls.values() for item in calls):
         groups[call.kernel] = min(call.groups, groups.get(call.kernel, call.groups))
-    return replace(graph, program=share_rows(with_sizes(graph.program), groups))
+    return replace(graph, program=split_rows(with_sizes(graph.program), groups))
 
 
 def with_sizes(program: Program) -> Program:

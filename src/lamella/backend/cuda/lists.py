@@ -29,6 +29,7 @@ from lamella.base.errors import InputError, Unsupported
 from lamella.base.origin import blamed
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
+from lamella.kernels.arena_plan import ALIGNMENT
 from lamella.kernels.launches import (
     ELEMENT_BYTES,
     BufferView,
@@ -37,7 +38,6 @@ from lamella.kernels.launches import (
     LaunchTime,
     verify_views,
 )
-from lamella.kernels.placing import ALIGNMENT
 
 if TYPE_CHECKING:
     from lamella.kernels.native_products import NativeProduct

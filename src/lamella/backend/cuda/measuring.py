@@ -31,7 +31,7 @@ from lamella.kernels.candidates import Candidate, Place
 from lamella.kernels.launches import ELEMENT_BYTES, ELEMENT_TYPES
 from lamella.kernels.native_products import NativeProduct, find_native
 from lamella.kernels.nodes import KernelCall, KernelOperand
-from lamella.kernels.share_rows import share_rows
+from lamella.kernels.split_rows import split_rows
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.lang.tensor.nodes.types import FLOATS, STORED_FLOATS
 
@@ -177,7 +177,7 @@ class _Timing:
     def _functions(self, candidate: Candidate) -> tuple[Function, ...]:
         """The kernels of a way as a graph would have them."""
         groups = {item.kernel: item.groups for item in candidate.calls}
-        return share_rows(with_sizes(Program(candidate.functions)), groups).functions
+        return split_rows(with_sizes(Program(candidate.functions)), groups).functions
 
     def _find_product(self, function: Function) -> NativeProduct | None:
         return None if self._workspace is None else find_native(function)

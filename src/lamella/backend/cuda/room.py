@@ -14,8 +14,8 @@ from lamella.backend.cuda.driver import own_stream
 from lamella.base.arena import aligned
 from lamella.base.arrays import Array, DType
 from lamella.base.records import dataclass
+from lamella.kernels.arena_plan import ALIGNMENT, place_buffers
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, LaunchList
-from lamella.kernels.placing import ALIGNMENT, place_buffers
 
 APART = 256
 """Bytes of which the start of what a library uses is a multiple."""

@@ -60,9 +60,9 @@ from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Choose
+from lamella.kernels.deduplicate import deduplicate_kernels
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph, KernelOperand, find_temporaries
-from lamella.kernels.sharing import share_kernels
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
@@ -668,7 +668,7 @@ class _Placing:
         written = replace(
             found, program=Program(functions), calls=calls, native=self.native, in_place=in_place
         )
-        return share_kernels(written)
+        return deduplicate_kernels(written)
 
     def _cuts(self, found: KernelGraph, operation: Operation) -> bool:
         """Whether an operation is no part of a list of launches: it has no kernels, or a pack of unknown length."""

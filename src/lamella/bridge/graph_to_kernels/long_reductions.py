@@ -25,7 +25,7 @@ from lamella.bridge.graph_to_kernels.row_plan import RowPlan, plan_rows
 from lamella.bridge.graph_to_kernels.scans import find_scan
 from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL, reuses, two_stage_sum
 from lamella.kernels.launches import Layout, dense_layout
-from lamella.kernels.share_rows import FEWEST_GROUPS
+from lamella.kernels.split_rows import FEWEST_GROUPS
 from lamella.ops.formula import Contraction, Index
 from lamella.ops.lower import reachable
 

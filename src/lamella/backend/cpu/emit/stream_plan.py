@@ -57,7 +57,7 @@ def _require(holds: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFactor:
+class ResidentOperand:
     """A right factor of all subgroups, side by side in local memory while a work-group runs."""
 
     load: CoopLoad
@@ -103,7 +103,7 @@ class StreamPlan:
     """Parts of parameters that tiles are read from."""
     turned: Mapping[str, str] = field(default_factory=dict)
     """Loads of tiles that lie there already, with the loads that brought them."""
-    held: Mapping[str, HeldFactor] = field(default_factory=dict)
+    held: Mapping[str, ResidentOperand] = field(default_factory=dict)
     held_bytes: int = 0
     staged_bytes: int = 0
     cluster: int = 1
@@ -288,9 +288,9 @@ class _StreamReader:
 
     def _hold(
         self, statements: Sequence[Statement], maps: list[TensorMap], columns: int
-    ) -> dict[str, HeldFactor]:
+    ) -> dict[str, ResidentOperand]:
         """The right factors that stay: nothing but products reads them, and the copy engine can bring them."""
-        found: dict[str, HeldFactor] = {}
+        found: dict[str, ResidentOperand] = {}
         offset = 0
         for name, load in self.waiting.items():
             readers = [item for item in _deep(Region(tuple(statements))) if _reads(item, name)]
@@ -303,7 +303,7 @@ class _StreamReader:
                 continue
             last = max(number for number, item in enumerate(statements) if _holds_reader(item, name))
             base = str(self.own[load.column.name])
-            found[name] = HeldFactor(load, base, source, offset, HELD_BARRIERS * len(found), last)
+            found[name] = ResidentOperand(load, base, source, offset, HELD_BARRIERS * len(found), last)
             offset += load.type.rows * 2 * columns
         return found
 

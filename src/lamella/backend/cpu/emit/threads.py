@@ -92,7 +92,7 @@ PAGE = 4096
 """Bytes of memory that are there where one of them is."""
 
 
-def fetch_slots(context: EmitContext) -> None:
+def prefetch_slots(context: EmitContext) -> None:
     """Let the first work-group fetch what the next launches of a list begin with: where their arrays lie.
 
     Between two runs of a list the cache has held all its weights, so that they would wait for memory twice.
@@ -112,12 +112,12 @@ def fetch_slots(context: EmitContext) -> None:
     out.begin(skip)
 
 
-def let_next_start(context: EmitContext) -> None:
+def launch_dependents(context: EmitContext) -> None:
     """Let the kernel behind this one start as soon as there is room; it waits for this one itself."""
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
 
 
-def find_early(function: Function) -> frozenset[str]:
+def find_early_arrays(function: Function) -> frozenset[str]:
     """The arrays of which a launch promises that what is read of them was there before the list began.
 
     Those that are unchanging nobody writes while the list runs: weights. Those that write what is settled have ended
@@ -135,28 +135,28 @@ NUMBERS = (Alloca, Arith, Builtin, Cast, Compare, Constant, LifetimeStop, Math, 
 """Instructions that touch no memory themselves."""
 
 
-def wait_before(context: EmitContext, instruction: Instruction) -> None:
+def wait_at_first_dependence(context: EmitContext, instruction: Instruction) -> None:
     """Wait for the kernel before this one where an instruction is the first that must not run before.
 
     Loads of weights that stand before it are under way while that kernel still runs.
     """
     if context.waits is None:
         return
-    if not _runs_early(instruction, context.waits):
-        wait_for_kernel(context)
+    if not _is_independent(instruction, context.waits):
+        wait_for_predecessor(context)
     elif isinstance(instruction, If):
         # Else LLVM moves the loads before it behind it, where they wait for those that it makes.
         context.out.line('call void asm sideeffect "", "~{memory}"()')
 
 
-def _runs_early(instruction: Instruction, early: frozenset[str], branch: bool = False) -> bool:
+def _is_independent(instruction: Instruction, early: frozenset[str], branch: bool = False) -> bool:
     """Whether an instruction touches no memory but arrays that are early: a branch that loads of them too.
 
     Work-items that begin in a branch would wait there, and those of the other branch would not.
     """
     if isinstance(instruction, If) or (branch and isinstance(instruction, Parallel)):
         return all(
-            _runs_early(item.instruction, early, branch=True)
+            _is_independent(item.instruction, early, branch=True)
             for region in regions(instruction)
             for item in region.statements
         )
@@ -164,7 +164,7 @@ def _runs_early(instruction: Instruction, early: frozenset[str], branch: bool = 
     return is_load or isinstance(instruction, NUMBERS)
 
 
-def fetch_matrix(context: EmitContext, function: Function) -> None:
+def prefetch_matrix(context: EmitContext, function: Function) -> None:
     """Let each work-group fetch its part of a large matrix to the cache, before it waits for the kernel before it.
 
     Which part a work-group reads does not matter: together they fetch all of it. What a kernel that still runs
@@ -179,7 +179,7 @@ def fetch_matrix(context: EmitContext, function: Function) -> None:
     name = max(sizes, key=sizes.__getitem__, default=None)
     if name is None or name in written or not least <= sizes[name] <= most:
         return
-    if name in find_early(function) and not _is_read_in_loops(function, name):
+    if name in find_early_arrays(function) and not _is_read_in_loops(function, name):
         return  # registers hold it before the wait
     matrix = context.values[name]
     if not isinstance(matrix, MemrefValue) or sizes[name] < MOSTLY * sum(sizes.values()):
@@ -215,7 +215,7 @@ def _is_read_in_loops(function: Function, name: str) -> bool:
     return any(isinstance(item, Load) and item.operand.name == name for item in inside)
 
 
-def wait_for_kernel(context: EmitContext) -> None:
+def wait_for_predecessor(context: EmitContext) -> None:
     """Wait until the kernel before this one has ended.
 
     Arrays that nobody writes are read by instructions that may move past any other: so their addresses are only known
@@ -225,7 +225,7 @@ def wait_for_kernel(context: EmitContext) -> None:
     context.waits = None
     out.line('call void asm sideeffect "griddepcontrol.wait;", "~{memory}"()')
     if context.settles:
-        let_next_start(context)
+        launch_dependents(context)
     for name, value in context.values.items():
         if isinstance(value, MemrefValue) and name not in early and not value.type.local:
             place = out.value(f"addrspacecast ptr {value.pointer.operand} to ptr addrspace(1)")
@@ -235,13 +235,13 @@ def wait_for_kernel(context: EmitContext) -> None:
             context.values[name] = replace(value, pointer=ScalarValue("ptr", (pointer,)))
 
 
-def wait_for_group(context: EmitContext) -> None:
+def block_barrier(context: EmitContext) -> None:
     """All work-items of the group come here before one goes on."""
     context.out.need("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
     context.out.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 
 
-def wait_for_subgroup(context: EmitContext) -> None:
+def warp_barrier(context: EmitContext) -> None:
     """All work-items of the subgroup come here before one goes on."""
     context.out.need("declare void @llvm.nvvm.bar.warp.sync(i32)")
     context.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {context.members})")

@@ -24,7 +24,7 @@ from lamella.backend.cpu.emit.stream_plan import (
     ONE,
     USED,
     WARPGROUP_COLUMNS,
-    HeldFactor,
+    ResidentOperand,
     StreamPlan,
     tile_bytes,
 )
@@ -83,7 +83,7 @@ class StreamEmitter(PipelineEmitter):
         for place, statement in enumerate(statements):
             context.walk(context, [statement])
             if not self._copies:
-                self._free_held(place)
+                self._free_resident(place)
         context.stream = None
         return context.scalar(self._stream.last).operand
 
@@ -110,12 +110,12 @@ class StreamEmitter(PipelineEmitter):
         second = out.value(f"icmp eq i32 {group}, 1")
         self._when(second, f"bar.arrive 1, {PAIR * WARPGROUP};", "", "")
 
-    def _take_turn(self) -> None:
+    def _enter_ping_pong(self) -> None:
         if self._turns is not None and not self._has_turn:
             self._asm(f"bar.sync $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[0]}")
             self._has_turn = True
 
-    def _pass_turn(self) -> None:
+    def _leave_ping_pong(self) -> None:
         if self._turns is not None and self._has_turn:
             self._asm(f"bar.arrive $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[1]}")
             self._has_turn = False
@@ -137,7 +137,7 @@ class StreamEmitter(PipelineEmitter):
             self._tiles[name] = node, full, place
             return True
         if isinstance(node, CoopLoad) and name in self._stream.held:
-            self._load_held(node, name)
+            self._load_resident(node, name)
             return True
         if isinstance(node, CoopMulAdd):
             self._context.values[name] = self._multiply(node, name)
@@ -178,7 +178,7 @@ class StreamEmitter(PipelineEmitter):
     def _more_barriers(self) -> int:
         return len(self._stream.held)
 
-    def _held_barrier(self, held: HeldFactor) -> str:
+    def _resident_barrier(self, held: ResidentOperand) -> str:
         return self._out.value(f"add i32 {self._barriers}, {16 * self._stream.stages + held.barrier}")
 
     def _parity(self) -> str:
@@ -188,11 +188,11 @@ class StreamEmitter(PipelineEmitter):
         rounds = out.value(f"udiv i64 {self._context.group_id}, {blocks}")
         return out.value(f"and i32 {out.value(f'trunc i64 {rounds} to i32')}, 1")
 
-    def _load_held(self, load: CoopLoad, name: str) -> None:
+    def _load_resident(self, load: CoopLoad, name: str) -> None:
         """Copy a factor to its place, or wait until it lies there."""
         out, plan, held = self._out, self._stream, self._stream.held[name]
         place = out.value(f"add i32 {self._memory}, {plan.stages * plan.stage_bytes + held.offset}")
-        barrier, parity = self._held_barrier(held), self._parity()
+        barrier, parity = self._resident_barrier(held), self._parity()
         if self._copies:
             row, column = self._start(load, 0), self._start(load, 1, held.base)
             lines = [
@@ -222,14 +222,14 @@ class StreamEmitter(PipelineEmitter):
         lines_before = out.value(f"mul i32 {group}, {WARPGROUP_COLUMNS * LINE}")
         self._held[name] = self._descriptor(out.value(f"add i32 {place}, {lines_before}"))
 
-    def _free_held(self, place: int) -> None:
+    def _free_resident(self, place: int) -> None:
         """Let go of factors that nobody reads after a statement."""
         for held in self._stream.held.values():
             if held.last == place:
                 self._wait_all()
                 first = self._out.value(f"icmp eq i32 {self._context.lane}, 0")
                 text = "mbarrier.arrive.shared::cta.b64 _, [$0 + 8];"
-                self._when(first, text, "r", f"i32 {self._held_barrier(held)}")
+                self._when(first, text, "r", f"i32 {self._resident_barrier(held)}")
 
     def _start(self, load: CoopLoad, mode: int, name: str = "") -> str:
         """Where a tile begins in its array, along a mode."""
@@ -269,7 +269,7 @@ class StreamEmitter(PipelineEmitter):
     def _multiply(self, add: CoopMulAdd, name: str) -> MatrixValue:
         """Begin a product of a tile and of words in registers."""
         self._computed = ""
-        self._take_turn()
+        self._enter_ping_pong()
         context, held = self._context, self._stream.held.get(add.right.name)
         sums = named_matrix(context, add.accumulator).parts[0]
         words = () if held is not None else named_matrix(context, add.right).parts[0]
@@ -350,7 +350,7 @@ class StreamEmitter(PipelineEmitter):
 
     def _wait(self, count: int) -> None:
         """Wait for the first products that were begun, and free their stages."""
-        self._pass_turn()
+        self._leave_ping_pong()
         self._finish_before()
         done, self._begun = self._begun[:count], self._begun[count:]
         held = [(one.name, one.matrix) for one in done if one.matrix is not None]

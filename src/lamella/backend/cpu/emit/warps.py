@@ -214,7 +214,7 @@ def emit_store(context: EmitContext, store: CoopStore) -> None:
     They wait for each other before, because others may still read what was there, and behind, because they may read it.
     """
     place, matrix = find_layout(context, store), named_matrix(context, store.value)
-    threads.wait_for_subgroup(context)
+    threads.warp_barrier(context)
     if matrix.type.use == "matrix_b":
         whole = partial(_store_whole, context, place, matrix, store.flag)
         when(context, threads.is_first_lane(context), whole)
@@ -223,7 +223,7 @@ def emit_store(context: EmitContext, store: CoopStore) -> None:
             parts = tuple(part[number] for part in matrix.parts)
             value = ScalarValue(place.element, parts)
             when(context, condition, partial(_store_one, context, pointer, value, store.flag))
-    threads.wait_for_subgroup(context)
+    threads.warp_barrier(context)
 
 
 def _store_one(context: EmitContext, pointer: str, value: ScalarValue, flag: str) -> None:

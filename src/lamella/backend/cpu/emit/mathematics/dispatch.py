@@ -79,14 +79,14 @@ HUGE = 1e150
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class FloatParts:
     """`x = 2^exponent (1 + rest)`; the exponent is a whole number of the kind of x."""
 
     exponent: Vector
     rest: Vector
 
 
-def split(x: Vector) -> Split:
+def split(x: Vector) -> FloatParts:
     """The exponent and the fraction of positive numbers, denormal ones included."""
     bits, fraction = FRACTION[x.kind], float(2 ** FRACTION[x.kind])
     small = x < LEAST[x.kind]
@@ -96,7 +96,7 @@ def split(x: Vector) -> Split:
     exponent = (moved >> bits).cast("sitofp", x.kind)
     kept = (moved & ((1 << bits) - 1)) + x.like(sqrt(0.5)).bits()
     exponent = small.choose(exponent - float(bits), exponent)
-    return Split(exponent, kept.cast("bitcast", x.kind) - 1.0)
+    return FloatParts(exponent, kept.cast("bitcast", x.kind) - 1.0)
 
 
 def finish(x: Vector, found: Vector) -> Vector:

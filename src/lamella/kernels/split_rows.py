@@ -77,7 +77,7 @@ OTHERS = (
 """What no kernel of rows has that could be shared so."""
 
 
-def share_rows(program: Program, groups: Mapping[str, int]) -> Program:
+def split_rows(program: Program, groups: Mapping[str, int]) -> Program:
     """The kernels of a program with several subgroups for each row, where many work-groups have long rows."""
     functions = [
         _shared(item) if groups.get(item.name, 0) >= FEWEST_GROUPS else item for item in program.functions
@@ -87,7 +87,7 @@ def share_rows(program: Program, groups: Mapping[str, int]) -> Program:
 
 def _shared(function: Function) -> Function:
     try:
-        return _Sharing(function).write()
+        return _RowSplit(function).write()
     except Unsupported:
         return function
 
@@ -98,7 +98,7 @@ def _require(holds: bool) -> None:
 
 
 @dataclass(slots=True)
-class _Sharing:
+class _RowSplit:
     """A kernel while it is rewritten."""
 
     function: Function

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lamella.kernels.arena_plan import place_buffers
 from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
-from lamella.kernels.placing import place_buffers
 
 
 def chain(numbers: list[int], reach: list[int]) -> LaunchList:

@@ -12,8 +12,8 @@ import lamella
 from lamella.backend import interpreter
 from lamella.backend.cuda.compile import with_sizes
 from lamella.base.arrays import Array
-from lamella.kernels.share_rows import share_rows
 from lamella.kernels.sizes import default_sizes
+from lamella.kernels.split_rows import split_rows
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import write
 from lamella.lang.tensor.nodes import Program
@@ -58,7 +58,7 @@ def kernel_of(folder: Path, line: str, rows: int, columns: int) -> Program:
 def test_several_subgroups_compute_a_row(name: str, tmp_path: Path) -> None:
     program = kernel_of(tmp_path, LINES[name], 2, 1024)
     (function,) = program.functions
-    shared = share_rows(program, {function.name: MANY})
+    shared = split_rows(program, {function.name: MANY})
     assert default_sizes(shared.functions[0]).work_group_size == (128, 1)
     x = np.random.default_rng(4).standard_normal((2, 1024)).astype(np.float32)
     y = np.full(2048, np.nan, np.float32)
@@ -71,7 +71,7 @@ def test_several_subgroups_compute_a_row(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("columns", "groups"), [(1024, 1), (1000, MANY), (128, MANY)])
 def test_short_rows_and_small_launches_stay(columns: int, groups: int, tmp_path: Path) -> None:
     program = kernel_of(tmp_path, LINES["softmax"], 2, columns)
-    assert share_rows(program, {program.functions[0].name: groups}) == program
+    assert split_rows(program, {program.functions[0].name: groups}) == program
 
 
 def test_a_number_of_each_row_is_stored_once(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_number_of_each_row_is_stored_once(tmp_path: Path) -> None:
     made = to_kernels(prepare(model, Options()), Options(), {}, True, find_target("sm_90a"))
     program = with_sizes(made.program)
     (function,) = program.functions
-    shared = share_rows(program, {function.name: MANY})
+    shared = split_rows(program, {function.name: MANY})
     assert default_sizes(shared.functions[0]).work_group_size == (128, 1)
     x = np.random.default_rng(4).standard_normal((2, 1024)).astype(np.float32)
     arrays = {"x": x.reshape(-1), "y": np.empty(2048, np.float32), "s": np.empty(2, np.float32)}

@@ -36,7 +36,7 @@ Place = tuple[str, int]
 """A mode of a parameter."""
 
 
-def share_kernels(kernels: KernelGraph) -> KernelGraph:
+def deduplicate_kernels(kernels: KernelGraph) -> KernelGraph:
     """The same calls with fewer kernels."""
     functions = {item.name: item for item in kernels.program.functions}
     same = _find_equal(functions.values())
