@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import lamella
 from lamella.backend.cpu.compiled import KernelSymbol
-from lamella.backend.cuda.modules import Module
+from lamella.backend.cuda.modules import CudaModule
 from tests.support.gpu.counts import SECTOR, Counts
 from tests.support.gpu.driver import emulated_device
 
@@ -46,13 +46,13 @@ def count_network(name: str, batch: int, precision: Any) -> dict[str, Counts]:
 @contextmanager
 def _names() -> Iterator[dict[str, str]]:
     """Kernels by their symbols, as they are loaded."""
-    names, usual = dict[str, str](), Module.find
+    names, usual = dict[str, str](), CudaModule.find
 
-    def find(self: Module, entry: KernelSymbol) -> int:
+    def find(self: CudaModule, entry: KernelSymbol) -> int:
         names[entry.symbol] = entry.name
         return usual(self, entry)
 
-    with patch.object(Module, "find", find):
+    with patch.object(CudaModule, "find", find):
         yield names
 
 

@@ -17,7 +17,7 @@ from lamella.backend.cuda.dlpack import (
     KINDS,
     MANAGED,
     MOST_AXES,
-    Layout,
+    ArrayLayout,
     make_capsule,
     packed_strides,
     take_capsule,
@@ -154,7 +154,7 @@ class DeviceArray:
         if copy or dl_device not in (None, (CUDA, 0)):
             raise BufferError("an array of a GPU is handed over where it lies; numpy() copies it to the host")
         own_stream().wait()
-        layout = Layout(self.address, self.shape, self.dtype, self.strides, self.is_writable, self)
+        layout = ArrayLayout(self.address, self.shape, self.dtype, self.strides, self.is_writable, self)
         return make_capsule(layout, max_version is not None and max_version[0] >= 1)
 
     def __array__(self, dtype: DType | None = None, copy: bool | None = None) -> Array:

@@ -8,8 +8,8 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.compiled import CachedProgram
 from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cpu.run.kernels import LaunchCompiler
-from lamella.backend.cuda.building import build_program
-from lamella.backend.cuda.code import device_code
+from lamella.backend.cuda.build import build_program
+from lamella.backend.cuda.device_code import device_code
 from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.interpreter import compile_program as interpret

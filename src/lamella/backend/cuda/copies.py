@@ -17,8 +17,8 @@ from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import BorrowedMemory, DeviceArray, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.driver import call, device, own_stream
-from lamella.backend.cuda.ranges import RangeMarks
-from lamella.backend.cuda.traffic import DeviceTraffic, Sending, Shipment
+from lamella.backend.cuda.nvtx import RangeMarks
+from lamella.backend.cuda.transfers import DeviceTransfers, Download, Upload
 from lamella.base.arrays import Array, DType, uniform_value
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
@@ -46,7 +46,7 @@ class DeviceCopies:
 
     version: int = 0
     """Another one where a copy is no longer what it was."""
-    traffic: DeviceTraffic = field(default_factory=DeviceTraffic)
+    transfers: DeviceTransfers = field(default_factory=DeviceTransfers)
     """Copies beside the launches, and memory that they have used."""
     marks: RangeMarks = field(default_factory=RangeMarks)
     """The ranges that a run shows to who profiles it."""
@@ -85,17 +85,17 @@ class DeviceCopies:
         """Whether somebody gives an array of the device."""
         return not isinstance(given, np.ndarray) and lies_on_device(given)
 
-    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
+    def upload(self, arrays: Mapping[str, Array]) -> Upload:
         """Begin to copy arrays to the device, beside what runs there."""
-        return self.traffic.ship(arrays)
+        return self.transfers.upload(arrays)
 
-    def send(self, found: Mapping[str, Array]) -> Sending:
+    def download(self, found: Mapping[str, Array]) -> Download:
         """Begin to copy outputs home that are on the device, beside what runs there from now on."""
-        return self.traffic.send(found)
+        return self.transfers.download(found)
 
     def release_spare(self) -> None:
         """Give back memory through which arrays were copied."""
-        self.traffic.release()
+        self.transfers.release()
 
     def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
         """What stands for an array of the device that an output is written to, and where that lies; None for others."""
@@ -111,7 +111,7 @@ class DeviceCopies:
 
     def reserve(self, shape: Sequence[int], dtype: DType) -> Array:
         """What stands for new memory of the device, which an output is written to."""
-        memory = self.traffic.memory.take(prod(shape) * dtype.itemsize)
+        memory = self.transfers.memory.take(prod(shape) * dtype.itemsize)
         return self._stand_for(DeviceArray(memory.address, shape, dtype, owner=memory))
 
     def is_lent(self, array: Array) -> bool:

@@ -18,12 +18,12 @@ from lamella.backend.cpu.compiled import maps_offset
 from lamella.backend.cpu.run.lists import LaunchSource, find_settled, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
-from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.cublaslt import WORKSPACE, LibraryLaunch, bind_product
+from lamella.backend.cuda.device_code import DeviceCode
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, is_blocking, own_stream
-from lamella.backend.cuda.maps import with_maps
+from lamella.backend.cuda.memory import ListBuffers, ListFlags, SharedDeviceMemory
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
-from lamella.backend.cuda.room import DeviceRoom, ListBuffers, ListFlags
+from lamella.backend.cuda.tensor_maps import with_maps
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.origin import blamed
@@ -50,7 +50,7 @@ COPIED = 16
 """Bytes of which the start of an array is a multiple that the copy engine reads."""
 
 
-class Choice(Protocol):
+class TokenChoice(Protocol):
     """What chooses the likeliest of some scores on the device, as `GreedyChoice` does."""
 
     @property
@@ -67,7 +67,7 @@ class Choice(Protocol):
         """What was chosen since the beginning, when it has been."""
 
 
-MakeChoice = Callable[[int, int, int], Choice]
+MakeChoice = Callable[[int, int, int], TokenChoice]
 """Makes what chooses of scores at an address, so many, and writes to another address."""
 
 
@@ -90,7 +90,7 @@ class _DeviceLaunch:
 class _FedStep:
     """A run of a list that is fed by the one before, and the choice behind it."""
 
-    choice: Choice
+    choice: TokenChoice
     entries: Mapping[str, str]
     """The inputs that outputs are carried to."""
     aside: Mapping[str, DeviceMemory]
@@ -115,7 +115,7 @@ class CudaList:
         self,
         source: LaunchSource,
         whole: LaunchList,
-        room: DeviceRoom,
+        room: SharedDeviceMemory,
         choose: MakeChoice | None = None,
         is_once: bool = False,
         natives: Mapping[str, NativeProduct] | None = None,
@@ -148,7 +148,7 @@ class CudaList:
         self._entering = list(whole.inputs)
         self._pinned: dict[str, PinnedMemory] = {}
         self._has_run = False
-        self._choice: tuple[tuple[int, int, int], Choice] | None = None
+        self._choice: tuple[tuple[int, int, int], TokenChoice] | None = None
         """What chooses the next input, for the addresses that it reads and writes."""
         self._step: _FedStep | None = None
         self._known: tuple[tuple[int, ...], frozenset[str]] = ((-1,), frozenset())
@@ -274,7 +274,7 @@ class CudaList:
             raise InputError(f"a run that was fed what '{output}' rates best found something wrong")
         return found
 
-    def _fed_step(self, choice: Choice, carried: Mapping[str, tuple[str, Array]]) -> _FedStep:
+    def _fed_step(self, choice: TokenChoice, carried: Mapping[str, tuple[str, Array]]) -> _FedStep:
         """A run that is given what was chosen and carried, and the next choice, as one graph of launches."""
         entries = {name: entry for name, (entry, _) in carried.items()}
         if self._step is not None and self._step.choice is choice and self._step.entries == entries:

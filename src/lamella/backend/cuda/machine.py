@@ -12,7 +12,7 @@ from lamella.backend.cuda.cublaslt import usable_version
 from lamella.backend.cuda.greedy import GreedyChoice
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.cuda.lists import CudaList
-from lamella.backend.cuda.room import DeviceMachine, DeviceRoom
+from lamella.backend.cuda.memory import DeviceMachine, SharedDeviceMemory
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -50,7 +50,7 @@ class CudaMachine(DeviceMachine):
     """The kernels by name, as text."""
     compile_more: Callable[[Program], CudaKernels]
     """Makes code of kernels that several launches became."""
-    room: DeviceRoom = field(default_factory=DeviceRoom)
+    room: SharedDeviceMemory = field(default_factory=SharedDeviceMemory)
     strict: bool = False
     """Whether kernels alone compute, no library."""
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.jit import ObjectCache
-from lamella.backend.cuda.built import Code, finished
+from lamella.backend.cuda.binaries import Code, finished
 from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions, release_with
 from lamella.base.errors import InputError
 from lamella.base.system import count_processors
@@ -91,7 +91,7 @@ def _link(text: bytes) -> bytes:
         call("cuLinkDestroy", state)
 
 
-class Module:
+class CudaModule:
     """Code of the device, brought there when it is wanted; of PTX the driver makes it, and keeps it itself."""
 
     def __init__(self, content: Code) -> None:
@@ -155,7 +155,9 @@ class _Config(ctypes.Structure):
 class DeviceKernel:
     """A kernel that can be launched; `place` says where its text stands."""
 
-    def __init__(self, module: Module, entry: KernelSymbol, block: tuple[int, int], place: str = "") -> None:
+    def __init__(
+        self, module: CudaModule, entry: KernelSymbol, block: tuple[int, int], place: str = ""
+    ) -> None:
         self._module, self._entry = module, entry
         self._shown = f"@{entry.name}{f' ({place})' * bool(place)}"
         self.name, self.pipeline, self.block = entry.name, entry.pipeline, block

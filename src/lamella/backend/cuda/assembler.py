@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from lamella.backend.cuda.built import BuiltKernel
+from lamella.backend.cuda.binaries import BuiltKernel
 from lamella.base.aside import PARKED
 from lamella.base.system import count_processors
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from lamella.backend import interpreter
-from lamella.backend.cuda import measuring
+from lamella.backend.cuda import autotune
 from lamella.backend.cuda.arrays import DeviceArray
-from lamella.backend.cuda.measuring import DIFFERS, DeviceMeasurer
+from lamella.backend.cuda.autotune import DIFFERS, DeviceMeasurer
 from lamella.base.errors import InputError, Unsupported
 from lamella.kernels.candidates import Candidate, Problem
 from lamella.kernels.rewrite import rewrite
@@ -103,7 +103,7 @@ def measurer(monkeypatch: pytest.MonkeyPatch) -> DeviceMeasurer:
         "LAUNCHES": 2,
         "REPLAYS": 1,
     }.items():
-        monkeypatch.setattr(measuring, name, item)
+        monkeypatch.setattr(autotune, name, item)
     monkeypatch.setattr(DeviceArray, "numpy", lambda self: self.stand_in().copy())
     return DeviceMeasurer()
 
@@ -162,7 +162,7 @@ def test_a_way_that_cannot_run_is_told(
             raise Unsupported("it has too many registers")
         return HostKernels(program)
 
-    monkeypatch.setattr(measuring, "compile_program", refuse)
+    monkeypatch.setattr(autotune, "compile_program", refuse)
     found = measurer.measure([usual, other], problem.fixed, float("inf"))
     assert found is not None
     assert str(found[1]) == f"{other.name} cannot run (it has too many registers)"
@@ -187,7 +187,7 @@ def test_where_there_is_no_room_nothing_is_measured(
     def refuse(size: int) -> HostMemory:
         raise InputError("the GPU failed at 'allocating': out of memory")
 
-    monkeypatch.setattr(measuring, "DeviceMemory", refuse)
+    monkeypatch.setattr(autotune, "DeviceMemory", refuse)
     found = measurer.measure(ways, problem.fixed, float("inf"))
     assert found is not None
     assert {item.seconds for item in found} == {None}

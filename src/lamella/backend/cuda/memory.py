@@ -43,7 +43,7 @@ class DeviceArena:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRoom:
+class SharedDeviceMemory:
     """What the launch lists of an executable share: arenas, and copies of arrays."""
 
     arena: DeviceArena = field(default_factory=DeviceArena)
@@ -55,7 +55,7 @@ class DeviceRoom:
 class DeviceMachine:
     """What every machine of launch lists on a GPU does with memory."""
 
-    room: DeviceRoom
+    room: SharedDeviceMemory
 
     def release(self) -> None:
         """Give back the memory in which lists worked that run once."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lamella.backend.cpu.jit import KeptObject, LoadedCode
-from lamella.backend.cuda.built import BuiltProgram
-from lamella.backend.cuda.modules import DeviceKernel, Module
+from lamella.backend.cuda.binaries import BuiltProgram
+from lamella.backend.cuda.modules import CudaModule, DeviceKernel
 from lamella.base.background import Background
 
 
@@ -23,7 +23,7 @@ def device_code(
     built: BuiltProgram, blocks: Mapping[str, tuple[int, int]], places: Mapping[str, str]
 ) -> DeviceCode:
     """The kernels of a program whose symbols have a size of work-groups; where texts stand, by names of kernels."""
-    modules = {symbol: Module(content) for symbol, content in built.contents.items() if symbol in blocks}
+    modules = {symbol: CudaModule(content) for symbol, content in built.contents.items() if symbol in blocks}
     loading = Background()
     for module in modules.values():
         if module.is_text:  # which takes the driver longer than anything else

@@ -17,8 +17,8 @@ from lamella.backend.cpu.jit import (
     pack_objects,
     unpack_objects,
 )
-from lamella.backend.cuda.assembling import Assembler, drop_waiting, find_waiting
-from lamella.backend.cuda.built import (
+from lamella.backend.cuda.assembler import Assembler, drop_waiting, find_waiting
+from lamella.backend.cuda.binaries import (
     BuiltKernel,
     BuiltProgram,
     decode_kernel,
@@ -92,7 +92,7 @@ def _machine(target: Target) -> Processor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
+class _PtxWriter:
     """Writes single kernels of a program as PTX."""
 
     program: Program
@@ -122,7 +122,7 @@ def _build(
     sought = {number: _find(key, store) for number, key in keys.items()}
     found = {number: item for number, item in sought.items() if item is not None}
     new = [number for number in sorted(keys) if number not in found]
-    made = _write_all(_Writer(program, target, keys), new)
+    made = _write_all(_PtxWriter(program, target, keys), new)
     for number, kernel in made.items():
         # What is linked is compiled apart: warpgroups then get no registers of their own and wait for each product.
         is_loaded = kernel.entry.pipeline is not None
@@ -149,7 +149,7 @@ def _keep(key: bytes, kernel: BuiltKernel, store: ObjectCache | None) -> None:
         drop_waiting(key)
 
 
-def _write_all(writer: _Writer, numbers: Sequence[int]) -> dict[int, BuiltKernel]:
+def _write_all(writer: _PtxWriter, numbers: Sequence[int]) -> dict[int, BuiltKernel]:
     """The PTX of some kernels, by children of this process too where there are many."""
     count = len(numbers)
     is_shared = FEWEST_SHARED <= count <= MOST_TICKETS and may_fork()
@@ -171,7 +171,7 @@ def _write_all(writer: _Writer, numbers: Sequence[int]) -> dict[int, BuiltKernel
     return made
 
 
-def _write_shared(writer: _Writer, numbers: Sequence[int], compilers: int) -> dict[int, BuiltKernel]:
+def _write_shared(writer: _PtxWriter, numbers: Sequence[int], compilers: int) -> dict[int, BuiltKernel]:
     """Kernels written by this process and children of it, each taking the next one; what failed is missing.
 
     While others have begun, this process verifies the program; what is wrong with it counts, not what they make of it.

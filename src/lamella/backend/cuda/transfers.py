@@ -53,13 +53,13 @@ class SpareMemory(Generic[M]):
 
 
 @dataclass(slots=True)
-class Shipment:
+class Upload:
     """Inputs on their way to the device."""
 
     arrays: dict[str, DeviceArray]
     arrived: Event
     rooms: list[tuple[PinnedMemory, DeviceMemory]]
-    traffic: DeviceTraffic
+    transfers: DeviceTransfers
 
     def enter(self) -> None:
         """Let launches from now on find them; nobody waits but the device."""
@@ -69,19 +69,19 @@ class Shipment:
         """Give back their memory: the host has waited for all launches that read it."""
         rooms, self.rooms, self.arrays = self.rooms, [], {}
         for pinned, memory in rooms:
-            self.traffic.pinned.give(pinned)
-            self.traffic.memory.give(memory)
+            self.transfers.pinned.give(pinned)
+            self.transfers.memory.give(memory)
 
 
 @dataclass(slots=True)
-class Sending:
+class Download:
     """Outputs on their way home."""
 
     found: dict[str, Array]
     """All of them, in their order; the host has some already."""
     rooms: dict[str, tuple[PinnedMemory, DeviceArray]]
     home: Event
-    traffic: DeviceTraffic
+    transfers: DeviceTransfers
 
     def outputs(self) -> dict[str, Array]:
         """The outputs as new arrays, when they are there."""
@@ -89,22 +89,22 @@ class Sending:
             self.home.wait("copying outputs to the host")
         for name, (pinned, there) in self.rooms.items():
             self.found[name] = to_exchange(np.array(_view(pinned, there.shape, there.dtype)))
-            self.traffic.pinned.give(pinned)
+            self.transfers.pinned.give(pinned)
             if isinstance(there.owner, DeviceMemory):
-                self.traffic.memory.give(there.owner)
+                self.transfers.memory.give(there.owner)
         self.rooms = {}
         return self.found
 
 
 @dataclass(slots=True)
-class DeviceTraffic:
+class DeviceTransfers:
     """What comes to the device and what leaves it while launches run."""
 
     pinned: SpareMemory[PinnedMemory] = field(default_factory=lambda: SpareMemory(PinnedMemory))
     memory: SpareMemory[DeviceMemory] = field(default_factory=lambda: SpareMemory(DeviceMemory))
     _streams: tuple[Stream, Stream] | None = None
 
-    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
+    def upload(self, arrays: Mapping[str, Array]) -> Upload:
         """Begin to copy arrays to the device; they may change as soon as this returns."""
         device()
         coming, found, rooms = self._both()[0], {}, []
@@ -116,9 +116,9 @@ class DeviceTraffic:
             found[name] = DeviceArray(memory.address, array.shape, array.dtype, owner=memory)
         arrived = Event()
         arrived.record(coming)
-        return Shipment(found, arrived, rooms, self)
+        return Upload(found, arrived, rooms, self)
 
-    def send(self, found: Mapping[str, Array]) -> Sending:
+    def download(self, found: Mapping[str, Array]) -> Download:
         """Begin to copy outputs home, behind the launches so far; those that come later run meanwhile."""
         device()
         leaving, made, rooms = self._both()[1], Event(), {}
@@ -132,7 +132,7 @@ class DeviceTraffic:
                 _leave(pinned, there, leaving)
         home = Event()
         home.record(leaving)
-        return Sending(dict(found), rooms, home, self)
+        return Download(dict(found), rooms, home, self)
 
     def release(self) -> None:
         """Give back what nobody uses."""
