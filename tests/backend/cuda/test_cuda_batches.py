@@ -148,7 +148,7 @@ def test_a_run_does_not_wait_for_copies_beside_it(device: LazyDriver, tmp_path: 
     device.log.clear()
     assert len(list(run.map({"x": x} for x in numbers(3)))) == 3
     own = own_stream().handle
-    coming, leaving = (item.handle for item in run._device.traffic._both())
+    coming, leaving = (item.handle for item in run._device.transfers._both())
     assert len({own, coming, leaving}) == 3
     arrive = [("to device", coming), ("record", coming)]
     begin = [("wait for", own), ("inside", own), ("launch", own)]

@@ -1,7 +1,7 @@
-"""Where a sum begins: a bias that what follows adds to a sum of products is the value from which it is summed up.
+"""Biases as the initial value of accumulators.
 
 `y = relu(b[i] + s[i, j])` with `s += a * x` is `y = relu(s)` with a sum that begins at `b[i]`: an addition less for
-each element, and no register for the bias while the tile is finished.
+each element, and no register for the bias while the epilogue runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lamella.ops.lower import operands, reachable
 def bias_as_initial_sum(
     epilogues: Sequence[Epilogue], tensor: str, accesses: Mapping[int, Access], columns: Sequence[str]
 ) -> tuple[tuple[Epilogue, ...], Epilogue | None]:
-    """The outputs of a sum, and what it begins at: something that the only output adds, the same along `columns`."""
+    """The epilogues without a bias, and the bias as initial value; it must be the same along `columns`."""
     if len(epilogues) != 1:
         return tuple(epilogues), None
     end, start = epilogues[0], list[Term]()

@@ -1,4 +1,4 @@
-"""The variants to compute an attention by kernels of its own, in the order in which they are tried."""
+"""Kernel selection for fused attention: the kernels of their own, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _mma_attention(
 def _whole_stream(
     attention: Attention, tensors: Mapping[Key, TensorView], real: Scalar, target: Target
 ) -> list[TileKernel]:
-    """The kernel past which keys stream, where nothing has to be laid for it before."""
+    """Flash attention where no operand has to be packed before."""
     kernels = write_flash_attention(attention, tensors, real, target)
     if len(kernels) > 1:
         raise Unsupported("its factors are no whole tiles of halves")
@@ -51,7 +51,7 @@ WriteAttention: TypeAlias = Callable[[Attention, Mapping[Key, TensorView], Scala
 
 
 def attention_variants(target: Target, narrow: bool) -> Sequence[WriteAttention]:
-    """The variants for a target, where factors may be rounded to bf16 or not."""
+    """The variants for a target, where operands may be rounded to bf16 or not."""
     if not target.has_threads:
         return (_attention,)
     # Threads are many, and so are the scores: products of their own share them out better than lanes could.

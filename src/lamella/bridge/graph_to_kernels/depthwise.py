@@ -1,7 +1,7 @@
-"""Sums of products whose factors both lie along the output: depthwise convolutions, with what follows them.
+"""Depthwise convolutions: sums of products whose factors both lie along the output, with their epilogue.
 
-The loop that lies closest counts everything and goes over the lanes. A tile is some steps of the next loop of the
-output; windows that overlap share what they load.
+The contiguous loop goes over the lanes. A tile is some steps of the next loop of the output; windows that overlap share
+what they load.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PART, BAND = "part", "band"
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseProduct:
-    """A sum of products over lanes, cut into tiles."""
+    """A depthwise product cut into tiles."""
 
     found: PreparedProduct
     real: Scalar
@@ -79,7 +79,7 @@ class DepthwiseProduct:
 def find_depthwise(
     group: ProductGroup, tensors: Tensors, real: Scalar, constant: frozenset[Key], narrow: bool = False
 ) -> DepthwiseProduct:
-    """The tiles of a sum over lanes, perhaps of `narrow` reals; Unsupported says why it has none."""
+    """The tiles of a depthwise product, perhaps of `narrow` reals; Unsupported says why there are none."""
     found = prepare_product(group, tensors, real)
     elements = FLOATS if narrow else (real.name,)
     if found.scales or any(item.element not in elements for item in found.factors):
@@ -111,13 +111,13 @@ def find_depthwise(
 
 
 def _overlaps(found: PreparedProduct, name: str, sums: Sequence[str]) -> bool:
-    """Whether steps of a loop read places that others read too: a window goes along the mode that it counts."""
+    """Whether windows along a loop overlap: steps of it read what others read too."""
     axes = [axis for access in found.factors if (axis := access.axis(name)) is not None]
     return any(axis.index.coefficient(item) for axis in axes for item in sums)
 
 
 def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: int) -> tuple[str, ...]:
-    """The sums that are written out: first that along a mode which the columns of a tile count too, as windows do."""
+    """The sums that are unrolled: first that along a mode which the columns of a tile count too, as windows do."""
     shared = [
         name
         for name in sums
@@ -141,7 +141,7 @@ def _unrolled(found: PreparedProduct, sums: Sequence[str], column: str, width: i
 
 
 def write_depthwise(plan: DepthwiseProduct, tensors: Tensors, target: Target) -> list[TileKernel]:
-    """The kernels of a sum over lanes, in the order in which they run."""
+    """The kernels of a depthwise product, in the order in which they run."""
     if target.has_threads:
         plan = _with_windows(plan)
     packed = [] if plan.packed is None else [write_depthwise_pack(plan, PACKED)]
@@ -153,7 +153,7 @@ def write_depthwise(plan: DepthwiseProduct, tensors: Tensors, target: Target) ->
 
 
 def _packed_access(plan: DepthwiseProduct, place: int) -> Access:
-    """The packed factor: the lanes lie closest, then the sums."""
+    """The packed weights: lanes contiguous, then the sums."""
     loops = [plan.lane, *reversed((*plan.sums, *plan.unrolled))]
     used = plan.found.factors[place].loops()
     axes, stride = [], 1
@@ -165,7 +165,7 @@ def _packed_access(plan: DepthwiseProduct, place: int) -> Access:
 
 
 def write_depthwise_pack(plan: DepthwiseProduct, key: Key) -> TileKernel:
-    """A kernel that copies the factor which does not lie along the lanes."""
+    """A kernel that packs the weights, so that they lie along the lanes."""
     parameters, place = Parameters(), plan.packed or 0
     target = parameters.add(key, _packed_access(plan, place))
     source = parameters.add(plan.found.keys[place], plan.found.factors[place])
@@ -186,7 +186,7 @@ def _known(extents: Iterable[int]) -> int:
 
 @dataclass(slots=True)
 class DepthwiseWriter:
-    """The kernel of a sum over lanes while it is written."""
+    """Writes the kernel of a depthwise product."""
 
     plan: DepthwiseProduct
     tensors: Tensors
@@ -253,7 +253,7 @@ class DepthwiseWriter:
         return self.parameters.close(builder, prod(sizes[name] for name in shared))
 
     def _is_near(self) -> bool:
-        """Whether what is read is so little that products made it channel by channel, not row by row."""
+        """Whether the input fits the cache: then the loops go channel by channel, not row by row."""
         sizes = (_known(axis.size for axis in access.axes) for access in self.factors)
         return BYTES[self.plan.real.name] * max(sizes) <= NEAR_BYTES
 
@@ -432,7 +432,7 @@ def _with_windows(plan: DepthwiseProduct) -> DepthwiseProduct:
 
 @dataclass(slots=True)
 class _ThreadWriter(DepthwiseWriter):
-    """The kernel where work-items are threads: each has a tile of rows and columns of its own.
+    """The kernel for threads: each has a register tile of rows and columns of its own.
 
     Registers hold the window's weights, and what several sums of a tile read.
     """

@@ -1,6 +1,6 @@
-"""Codes of a factor as halves that tensor cores multiply: a kernel decodes them before each product of many columns.
+"""Dequantisation: a kernel makes bf16 of the codes of an operand, so that tensor cores can multiply them.
 
-What it makes is gone after the product, so that a model keeps its codes alone.
+It runs before each product of many columns. The result is a temporary of that product: the model keeps only its codes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def write_dequantize(
     extents: Mapping[str, int],
     element: str,
 ) -> TileKernel:
-    """The kernel that lays scaled codes along the sum, which is the last loop and made of `sums`."""
+    """The kernel that writes scaled codes K-major; the sum is the last loop and made of `sums`."""
     parameters, (*outer, inner) = Parameters(), loops
     target = parameters.add(DECODED, k_major_access(source[1], loops, extents, element))
     codes = parameters.add(*source)
@@ -53,7 +53,7 @@ def write_dequantize(
 def _digits(
     builder: Builder, step: Value, sums: Sequence[str], extents: Mapping[str, int]
 ) -> dict[str, Value]:
-    """The numbers of the loops that a sum is made of, the last of which is the closest."""
+    """The indices of the loops that make up a sum, delinearized, the last of them fastest."""
     found: dict[str, Value] = {}
     for name in reversed(sums[1:]):
         size = builder.constant(extents[name])

@@ -1,7 +1,7 @@
-"""Tables of tiles: the rows of each expert, cut into tiles of some rows by a kernel of one work-group.
+"""The tile table of a grouped GEMM: one work-group cuts the rows of each expert into tiles of some rows.
 
-Rows lie in the order of their experts. A tile has an expert, a first row and an end, where the rows of the expert end;
-behind the last tile stand tiles without rows.
+Rows lie in the order of their experts. A tile has an expert, a first row and an end, where the rows of the expert end.
+Behind the last tile stand tiles without rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUBGROUPS = 32
 
 
 def most_tiles(rows: int, size: int, experts: int) -> int:
-    """How many tiles of a size there may be: each expert may leave one that is not full."""
+    """An upper bound of the tiles of a size: each expert may leave one that is not full."""
     return rows // size + min(rows, experts)
 
 
@@ -43,7 +43,7 @@ def experts_access(held: TensorView, loop: str) -> Access:
 
 
 def load_expert(builder: Builder, experts: Access, row: Value, count: int) -> Value:
-    """The expert of a row; one that is none is a fault, and another one then."""
+    """The expert of a row, clamped; one that does not exist is a fault."""
     found = builder.cast(builder.load(experts.memref, [row], Scalar(experts.element)), INDEX)
     inside = builder.arith(
         "max", builder.constant(0), builder.arith("min", found, builder.constant(count - 1))
@@ -53,13 +53,13 @@ def load_expert(builder: Builder, experts: Access, row: Value, count: int) -> Va
 
 
 def tell_fault(builder: Builder, condition: Value) -> None:
-    """Say that there is no value, on a condition."""
+    """Set the fault flag on a condition."""
     with builder.condition(condition) as inner:
         inner.store(inner.constant(1, NUMBER), FAULT.value, [inner.constant(0)])
 
 
 def write_table(experts: TensorView, key: Key, size: int, count: int, tiles: int) -> TileKernel:
-    """The kernel that writes a table of so many tiles of a size, from `count` experts."""
+    """The kernel that writes a table of so many tiles of a size, for `count` experts."""
     parameters, loop = Parameters(), "row"
     table = parameters.add(TABLE, table_access(tiles))
     named = parameters.add(key, experts_access(experts, loop))
@@ -78,7 +78,7 @@ def write_table(experts: TensorView, key: Key, size: int, count: int, tiles: int
 def _store_starts(
     builder: Builder, row: Value, experts: Access, starts: Value, counts: tuple[int, int]
 ) -> None:
-    """Experts behind that of the row before, up to that of this row, begin here; behind the last row all end."""
+    """Store the first row of each expert: those behind that of the row before, up to that of this row, begin here."""
     rows, count = counts
     first, last, zero = builder.constant(-1), builder.constant(count), builder.constant(0)
     places = (
@@ -114,7 +114,7 @@ def _next(builder: Builder, value: Value) -> Value:
 
 
 def _store_tile(builder: Builder, tile: Value, starts: Value, table: Value, counts: tuple[int, int]) -> None:
-    """A tile looks for its expert: the first one whose tiles and those of all before it are more than its number."""
+    """Find the expert of a tile: the first one where the running count of tiles is more than the tile's number."""
     size, count = counts
     zero = builder.constant(0)
     carried = [(zero, INDEX)] * (1 + len(FIELDS))

@@ -1,8 +1,8 @@
-"""Products of a matrix with a vector, or a few, where work-items are threads: a subgroup goes along the rows together.
+"""GEMV: products of a matrix with a vector, or a few, where a subgroup (warp) goes along the rows together.
 
-Such a product reads each element of the matrix once, so that memory decides how long it takes: the work-items of a
-subgroup read neighbouring pieces of a row of the matrix, and add their sums up at the end (`gemv_writer.py`). What
-normalises the vectors is computed on the way (`gemv_prologue.py`), and a gate joins rows (`gemv_gate.py`).
+Each element of the matrix is read once, so memory bandwidth decides. The work-items of a subgroup read neighbouring
+pieces of a row (coalesced, vectorised loads) and reduce their sums at the end (`gemv_writer.py`). A norm before the
+vectors is a fused prologue (`gemv_prologue.py`), a gate behind them a fused epilogue (`gemv_gate.py`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def find_gemv(
     constant: frozenset[Key],
     narrow: bool = False,
 ) -> Gemv:
-    """How subgroups compute a product with few vectors; Unsupported says why they do not.
+    """The plan of a GEMV; Unsupported says why there is none.
 
     With `narrow` vectors that are rounded before the product need not be, where they are not in memory.
     """
@@ -164,7 +164,7 @@ def find_gemv(
 
 
 def _count_registers(plan: Gemv, target: Target) -> int | None:
-    """A bound where work-items hold more of the matrix than leaves half of a multiprocessor to the kernel behind."""
+    """A register limit where work-items hold so much of the matrix that the next kernel could not start beside it."""
     if plan.together == 1:
         return None
     pieces = plan.found.extents[plan.sum] // (plan.piece * WARP * plan.together)
@@ -184,7 +184,7 @@ def count_rows(group: ProductGroup, roles: Roles, extents: Mapping[str, int], ta
 
 
 def share_rows_across_warps(plan: Gemv, target: Target, steps: int) -> Gemv:
-    """The plan with subgroups that share the steps of a sum, as many as leave a work-group for each multiprocessor."""
+    """The plan with several subgroups sharing a row, as long as each multiprocessor keeps a work-group."""
     extents, together = plan.found.extents, TOGETHER
     sums = plan.rows * plan.parts * prod(extents[name] for name in plan.columns)
     while together > 1 and (
@@ -195,7 +195,7 @@ def share_rows_across_warps(plan: Gemv, target: Target, steps: int) -> Gemv:
 
 
 def _piece(factors: Sequence[Access], inner: str, extents: Mapping[str, int], most: int) -> int:
-    """Elements that lie together along the sum, in all factors at multiples of their number."""
+    """Elements of a vectorised load along the sum, aligned in all factors."""
     size = most
     for access in factors:
         *others, last = access.axes
@@ -208,7 +208,7 @@ def _piece(factors: Sequence[Access], inner: str, extents: Mapping[str, int], mo
 
 
 def promise_vector_loads(kernel: TileKernel, sides: Sequence[Access], piece: int) -> TileKernel:
-    """The kernel whose factors begin where pieces of them can be read at once."""
+    """The kernel with the alignment of its factors promised, so that loads are vectorised."""
     names = {item.memref.name for item in sides}
     parameters = []
     for item in kernel.parameters:

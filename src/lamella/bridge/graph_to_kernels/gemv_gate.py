@@ -1,8 +1,8 @@
-"""Gates behind the rows of a product with few vectors: epilogues that read several parts of its rows at once.
+"""Gated epilogues of a GEMV (SwiGLU, GeGLU): outputs that read several rows of the product at once.
 
     y[j] += x[k] * w[j, k], j < 2 n;  z[i] = act(y[i]) * y[i + n]
 
-One subgroup then sums up the rows i and i + n: in the product j counts to n, and the parts are items of its target.
+One subgroup then computes the rows i and i + n: in the product j counts to n, and the parts are items of its target.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lamella.ops.formula import Scalar as Term
 
 
 def split_gates(group: ProductGroup, tensors: Tensors) -> tuple[ProductGroup, Tensors]:
-    """A product whose epilogues read parts of its rows, and its tensors; as they are where all epilogues read all rows."""
+    """A product whose epilogues read several of its rows together, and its tensors; unchanged where none does."""
     target, extents = group.product.targets[0], extents_of(group.product)
     row = target.indices[-1] if target.indices else None
     if not isinstance(row, Index) or not group.epilogues:
@@ -51,7 +51,7 @@ def split_gates(group: ProductGroup, tensors: Tensors) -> tuple[ProductGroup, Te
 
 
 def _last(element: Element, end: Contraction) -> Form:
-    """The index of the row that an end reads."""
+    """The row index that an epilogue reads."""
     index = element.indices[-1]
     form = None if isinstance(index, Guard) else find_form(index, extents_of(end))
     if form is None:

@@ -1,9 +1,9 @@
-"""Norms before the vectors of a product with a matrix: what is not normalised is multiplied, and the sum is scaled.
+"""Prologue fusion of a GEMV: a norm before the vectors is applied to the sums behind the product.
 
     s += x[k] * x[k] / n;  v[k] = x[k] / sqrt(s + e) * g[k];  y[j] += v[k] * w[j, k]
 
-is `y[j] = (Σ x[k] * g[k] * w[j, k]) / sqrt(Σ x[k] * x[k] / n + e)`: both sums go along the vector at once, and no
-kernel before the product has to be waited for.
+is `y[j] = (Σ x[k] * g[k] * w[j, k]) / sqrt(Σ x[k] * x[k] / n + e)`. Both sums go along the vector at once, and no
+kernel has to run before the product.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ HALVES = ("bf16", "f16")
 
 
 def keep_factors(stages: Stages, fixed: Collection[str]) -> Stages:
-    """Stages in which factors of weights that are made of sums of the group are tensors of their own.
+    """Stages in which factors of weights that are computed from sums of the group are tensors of their own.
 
-    In their products they would be computed again for every row.
+    Inside their products they would be computed again for every row.
     """
     found, tensors = list[Contraction](), dict(stages.tensors)
     sums = {item.targets[0].tensor for item in stages.contractions if item.sign == "+="}
@@ -82,7 +82,7 @@ def _kept(
 def split_prologue(
     stages: Sequence[Contraction], needed: Callable[[str, Sequence[Contraction]], bool]
 ) -> tuple[tuple[Contraction, ...], int]:
-    """The stages that make a factor of the first product behind them, and where that is; nothing where they do not.
+    """The stages that are a fusible prologue of the first product behind them, and its place; else nothing.
 
     `needed` tells whether a tensor is read by other stages than some, or outside.
     """
@@ -108,7 +108,7 @@ def _named(stage: Contraction) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Prologue:
-    """What stands before the vectors of a product: factors along the sum, sums of them, and factors of the result."""
+    """A fused prologue: factors along the sum, reductions of them, and factors of the result."""
 
     inside: tuple[Term, ...]
     """Factors of an element of a vector."""
@@ -123,7 +123,7 @@ class Prologue:
     """Of the loops that its elements name, the largest where formulas have one of the same name."""
 
     def along_sum(self, name: str) -> list[Access]:
-        """What changes along a sum."""
+        """The accesses that change along the sum."""
         return [item for item in self.accesses.values() if name in item.loops()]
 
     def along(self, change: Callable[[Access], Access]) -> Prologue:
@@ -137,7 +137,7 @@ class Prologue:
 
 
 def find_prologue(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> Prologue | None:
-    """What stands before a factor of a product, None where that is in memory; `narrow` are factors that are rounded."""
+    """The prologue of a factor, None where the factor is in memory; `narrow` are factors that are rounded."""
     if not found.prologue:
         return None
     *before, map_ = found.prologue
@@ -163,7 +163,7 @@ def find_prologue(found: PreparedProduct, sums: Sequence[str], narrow: bool) -> 
 
 
 def _find_sum(item: Epilogue) -> tuple[Key, tuple[Term, ...], float]:
-    """A sum on the way: its tensor, the factors of an element, and the numbers among them as one."""
+    """A reduction of the prologue: its tensor, the factors of an element, and the numbers among them as one."""
     terms, number = [], 1.0
     for term in _factors(item.formula.values[0], narrow=False):
         if isinstance(term, float):
@@ -226,7 +226,7 @@ def _reads(term: Term, made: set[Key]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PrologueWriter:
-    """What stands before vectors, while the kernel of their product is written."""
+    """Writes the prologue while the kernel of the GEMV is written."""
 
     prologue: Prologue
     real: Scalar
@@ -251,7 +251,7 @@ class PrologueWriter:
     def element(
         self, builder: Builder, loops: Mapping[str, Value], sums: Sequence[Value]
     ) -> tuple[Value, list[Value]]:
-        """An element of a vector, and the sums on the way with what it adds to each."""
+        """An element of a vector, and the prologue's reductions with what it adds to each."""
         inside = [item for _, terms, _ in self.prologue.sums for item in terms]
         writing = self._writer(builder, loops, [*self.prologue.inside, *inside])
         found = []
@@ -265,7 +265,7 @@ class PrologueWriter:
         return self._product(writing, self.prologue.inside), found
 
     def scale(self, builder: Builder, loops: Mapping[str, Value], sums: Sequence[Value]) -> Value | None:
-        """What a result is multiplied with, told the sums of its vector."""
+        """The factor of a result, given the prologue's reductions of its vector."""
         if not self.prologue.outside:
             return None
         known = {}
@@ -284,7 +284,7 @@ class PrologueWriter:
 
 
 def add_product(builder: Builder, left: Value, right: Value, total: Value, real: Scalar) -> Value:
-    """A sum with one product more, rounded once where there is an instruction for that."""
+    """A fused multiply-add where there is an instruction for it."""
     if real.name == "f32":
         return builder.arith("fma", left, right, total, type_=real)
     return builder.arith("add", total, builder.arith("mul", left, right, type_=real), type_=real)

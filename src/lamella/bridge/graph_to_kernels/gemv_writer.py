@@ -1,8 +1,8 @@
-"""The kernels of products of a matrix with few vectors: what a subgroup reads and adds, and what it stores.
+"""The kernel of a GEMV: what a subgroup loads and adds, the reduction, and the epilogue.
 
-Sums come first in registers of each work-item; subgroups that share sums exchange them by memory of their work-group.
-What outputs are made of beside the sums is under way before these are known, and each of the first work-items of a
-subgroup finishes one output.
+Sums are registers of each work-item first. Subgroups that share rows exchange them through local memory. What the
+epilogue reads is prefetched before the sums are known, and each of the first work-items of a subgroup finishes one
+output.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROWS = "rows"
 
 
 def write_gemv(plan: Gemv, tensors: Tensors) -> list[TileKernel]:
-    """The kernels of a product, in the order in which they run."""
+    """The kernels of a GEMV, in the order in which they run."""
     found, before = plan.found, []
     if plan.packed:
         source = found.factor(plan.matrix_key, plan.row)
@@ -59,7 +59,7 @@ def write_gemv(plan: Gemv, tensors: Tensors) -> list[TileKernel]:
 
 @dataclass(slots=True)
 class GemvWriter:
-    """The kernel of a product while it is written."""
+    """Writes the kernel of a GEMV."""
 
     plan: Gemv
     tensors: Tensors
@@ -121,7 +121,7 @@ class GemvWriter:
         return self.parameters.add(key, access)
 
     def _places(self, builder: Builder, values: Mapping[str, Value]) -> list[dict[str, Value]]:
-        """Where the loops stand for each sum of a subgroup; rows that are not there are the last one again.
+        """The loop indices of each sum of a subgroup; rows behind the end are the last one again.
 
         The parts of a row follow each other, each with all columns.
         """
@@ -144,7 +144,7 @@ class GemvWriter:
     def sum(
         self, builder: Builder, sides: tuple[Access, Access], places: Sequence[Mapping[str, Value]]
     ) -> list[Value]:
-        """The sums of each work-item, added up: those of the places, then those on the way of each column."""
+        """The reduced sums: those of the places, then those of the prologue of each column."""
         plan, real = self.plan, self.plan.real
         extent, width = plan.found.extents[plan.sum], plan.piece * WARP * plan.together
         own = self._first(builder)
@@ -183,7 +183,7 @@ class GemvWriter:
         return builder.arith("add", before, own)
 
     def exchange(self, builder: Builder, sums: Sequence[Value], room: Value) -> list[Value]:
-        """The sums of the rows of each subgroup, told those of all rows over the parts of the sum."""
+        """The sums of the rows of each subgroup, reduced over the parts of K that the others have."""
         plan, real = self.plan, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
@@ -203,7 +203,7 @@ class GemvWriter:
         return found
 
     def count_sums(self, places: int) -> int:
-        """The sums of a subgroup: those of its places, and those on the way."""
+        """The sums of a subgroup: those of its places, and those of the prologue."""
         more = 0 if self.plan.prologue is None else len(self.plan.prologue.sums)
         return places + more * self._columns
 
@@ -212,7 +212,7 @@ class GemvWriter:
         return prod(self.plan.found.extents[name] for name in self.plan.columns)
 
     def turns(self, whole: int, size: int) -> Iterator[tuple[int, int, int]]:
-        """Loops over pieces of a size in bytes: where they begin and end, and how many pieces are under way at once."""
+        """Loops over vectorised loads of a size in bytes: begin, end, and how many loads are in flight (unrolled)."""
         rows, more = self.plan.rows * self.plan.parts * self.plan.together, PIECE // size
         first = min(whole, max(1, FIRST * more // rows))
         most = max(1, self.plan.unrolled * more // rows)
@@ -222,7 +222,7 @@ class GemvWriter:
                 yield begin, end, unrolled
 
     def add_up(self, builder: Builder, sums: Sequence[Value]) -> list[Value]:
-        """The sums of all work-items of a subgroup."""
+        """Reduce the sums over the work-items of a subgroup (warp shuffles)."""
         real = self.plan.real
         return [builder.value(SubgroupOperation("add", "reduce", item, real)) for item in sums]
 
@@ -234,7 +234,7 @@ class GemvWriter:
         places: Sequence[Mapping[str, Value]],
         sums: Sequence[Value],
     ) -> list[Value]:
-        """A piece of the sum of each place; what several of them read is loaded once."""
+        """Multiply and add one piece of K for each place; what several of them read is loaded once."""
         plan, found = self.plan, list(sums)
         steps = [
             builder.arith("add", position, builder.constant(step)) if step else position
@@ -260,7 +260,7 @@ class GemvWriter:
         places: Sequence[Mapping[str, Value]],
         sums: list[Value],
     ) -> list[list[Value]]:
-        """Elements of the vector of each column at some steps of the sum; sums on the way grow by theirs."""
+        """Elements of the vector of each column at some steps of K; sums of the prologue grow by theirs."""
         found = []
         for column in range(self._columns):
             place, values = places[column], list[Value]()
@@ -298,7 +298,7 @@ class GemvWriter:
         return found
 
     def _load_ends(self, builder: Builder, own: Mapping[str, Value]) -> dict[int, Value]:
-        """What the outputs are made of beside the sums, under way before these are known."""
+        """Prefetch what the epilogue reads beside the sums."""
         targets = {id(item) for end in self.plan.found.epilogues for item in end.formula.targets}
         found = {}
         for end in self.plan.found.epilogues:
@@ -326,7 +326,7 @@ class GemvWriter:
         loaded: tuple[dict[int, Value], list[list[Value]]],
         sums: Sequence[Value],
     ) -> None:
-        """The first work-items store what the outputs are made of, each of one row and column."""
+        """The epilogue: the first work-items store outputs, each of one row and column."""
         plan, columns = self.plan, self._columns
         ends, scales = loaded
         lane = builder.builtin("subgroup_local_id", LANE)
@@ -359,7 +359,7 @@ class GemvWriter:
     def _on_way(
         self, builder: Builder, lane: Value, own: Mapping[str, Value], sums: Sequence[Value]
     ) -> list[Value]:
-        """What the result of a work-item is multiplied with, told the sums on the way of each column."""
+        """The factor of a result from the prologue's sums of each column (one over the root mean square, say)."""
         if self.prologue is None:
             return []
         each = len(sums) // self._columns

@@ -1,10 +1,10 @@
-"""Products of rows with matrices of which each row names its own: rows of experts, in the order of the experts.
+"""Grouped GEMM of a mixture of experts (MoE): each row names its matrix, and rows lie in the order of the experts.
 
-`y[r, j] += x[r, i] * w[expert[r], j, i]`. Where rows are many, a kernel cuts those of each expert into tiles and writes a
-table of them, which lies on the device: expert, first row, end. A work-group takes a tile of the table and computes as
-that of any product does (`tensor_core_gemm.py`), with the matrix of the expert, and stores no row behind the end. Rows that
-are not in the order of their experts are a fault, and the operation then runs without the table. Where rows are few,
-subgroups go along the rows of the matrices that are named, and no others are read (`gemv.py`).
+`y[r, j] += x[r, i] * w[expert[r], j, i]`. Where rows are many, a kernel cuts the rows of each expert into tiles and
+writes a table of them on the device (`expert_tiles.py`): expert, first row, end. A work-group takes a tile of the
+table, computes like any GEMM on tensor cores (`tensor_core_gemm.py`) with the matrix of that expert, and stores no row
+behind the end. Rows out of order are a fault, and the operation then runs without the table. Few rows are a GEMV each
+(`gemv.py`) with the matrix that they name; no other matrix is read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MOST_VECTORS = 16
 
 @dataclass(frozen=True, slots=True)
 class ExpertOperand:
-    """Which factor of a product is that of an expert, and who that is."""
+    """The operand of a product that each row picks, and the tensor of experts that picks it."""
 
     product: Contraction
     """The product with the first matrix for everyone."""
@@ -89,7 +89,7 @@ class ExpertOperand:
 
 
 def find_expert_operand(product: Contraction, tensors: Tensors) -> ExpertOperand:
-    """Unsupported: no factor is picked by an integer for each row."""
+    """The operand that is picked by an integer for each row; Unsupported where there is none."""
     value = product.values[0]
     if not isinstance(value, Apply) or value.function != "*" or product.condition is not None:
         raise Unsupported("it is no plain sum")
@@ -128,7 +128,7 @@ def _with_expert(product: Contraction, matrices: Element, expert: Term) -> Contr
 
 @dataclass(frozen=True, slots=True)
 class GroupedGemm(TensorCoreGemm):
-    """A product whose columns are rows of experts, cut into tiles of the table."""
+    """A grouped GEMM, cut into the tiles of the table."""
 
     experts: Key = ("", None)
     loop: str = ""
@@ -159,7 +159,7 @@ class GroupedGemm(TensorCoreGemm):
 def write_grouped_gemm(
     group: ProductGroup, tensors: Tensors, real: Scalar, target: Target
 ) -> list[TileKernel]:
-    """The kernels of a product with the matrices of experts; Unsupported where there are none."""
+    """The kernels of a grouped GEMM; Unsupported where there are none."""
     if not target.has_threads:
         raise Unsupported("work-items are lanes")
     operand = find_expert_operand(group.product, tensors)
@@ -206,7 +206,7 @@ def _expert_as_index(access: Access, stride: int, count: int, named: Sequence[st
 
 
 def _choose_tile(extents: tuple[int, int], experts: int, target: Target) -> tuple[int, int]:
-    """The rows and subgroups of tiles that are done first, where half a tile of each expert is empty."""
+    """The tile size (rows, subgroups) that is done first, where half a tile of each expert is empty."""
 
     def cost(tile: tuple[int, int, float]) -> float:
         rows, subgroups, reached = tile
@@ -221,7 +221,7 @@ def _choose_tile(extents: tuple[int, int], experts: int, target: Target) -> tupl
 
 @dataclass(slots=True)
 class GroupedGemmWriter(TensorCoreWriter):
-    """The kernel of such a product while it is written."""
+    """Writes the kernel of a grouped GEMM."""
 
     tiles: GroupedGemm = field(kw_only=True)
 
@@ -285,7 +285,7 @@ class GroupedGemmWriter(TensorCoreWriter):
 
 @dataclass(frozen=True, slots=True)
 class GroupedGemv(Gemv):
-    """A product of a few rows, each with the matrix of its expert."""
+    """A few rows, each a GEMV with the matrix of its expert."""
 
     experts: Key = ("", None)
     loop: str = ""
@@ -318,7 +318,7 @@ def _write_vectors(
 
 @dataclass(slots=True)
 class GroupedGemvWriter(GemvWriter):
-    """The kernel of a product with a few rows while it is written."""
+    """Writes the kernel of a few rows."""
 
     experts: Access | None = None
 
@@ -331,7 +331,7 @@ class GroupedGemvWriter(GemvWriter):
 
     @property
     def grouped(self) -> GroupedGemv:
-        """What is written."""
+        """The plan."""
         if not isinstance(self.plan, GroupedGemv):
             raise Unsupported("its rows name no expert")
         return self.plan

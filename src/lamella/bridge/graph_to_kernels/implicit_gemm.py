@@ -1,9 +1,9 @@
-"""Convolutions on the tensor cores of a GPU: products whose column factor is read window by window, nothing copied.
+"""Implicit GEMM: convolutions on tensor cores that read the image in place, without im2col.
 
-The image lies channel by channel for each pixel, with the zeros that windows reach round it. Columns count all of its
-pixels in one row, also those where no window begins: then a tap of the window is a shift of all columns by one number,
-and a tile of columns is a part of a matrix of pixels and channels. What is computed for pixels where no window begins
-is not stored: one column in ten of an image of 14 x 14, three of four where windows are two pixels apart.
+The image lies channels-last, padded with zeros as far as windows reach. Columns count all of its pixels in one row,
+also those where no window begins. So a tap of the window is a shift of all columns by one number, and a tile of columns
+is a tile of the matrix pixels x channels. What is computed for a pixel where no window begins is not stored: one column
+in ten of an image of 14 x 14, three of four with a stride of two.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ROW, COLUMN = "row tile", "column tile"
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """A dimension of the image: the loop of the output along it, that of the taps, and the pixels between windows."""
+    """A spatial dimension: the loop of the output along it, that of the taps, and the stride."""
 
     loop: str
     tap: str
@@ -85,17 +85,17 @@ class ImplicitGemm:
 
     @property
     def packing(self) -> tuple[str, ...]:
-        """The loops along which weights are laid."""
+        """The loops along which weights are packed K-major."""
         return (self.row, *(item.tap for item in self.axes if item.tap), self.channel)
 
     @property
     def depth(self) -> int:
-        """The length of the sum."""
+        """K: the length of the sum over channels and taps."""
         return prod(self.found.extents[name] for name in self.packing[1:])
 
     @property
     def pixels(self) -> int:
-        """Pixels of all images."""
+        """Pixels of all images, padding included."""
         return prod(item.size for item in self.axes)
 
     @property
@@ -123,7 +123,7 @@ class ImplicitGemm:
 def find_implicit_gemm(
     group: ProductGroup, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
 ) -> ImplicitGemm:
-    """How tensor cores compute a convolution; Unsupported says why they do not."""
+    """The tiles of a convolution as an implicit GEMM; Unsupported says why there are none."""
     if not target.has_warpgroups or real.name != SUMS:
         raise Unsupported("there are no warpgroups for it")
     found = prepare_product(group, tensors, real)
@@ -152,7 +152,7 @@ def find_implicit_gemm(
 
 
 def _window_axes(image: Access, channel: str, taps: set[str]) -> tuple[WindowAxis, ...]:
-    """The dimensions of an image that lies densely, channels closest."""
+    """The spatial dimensions of an image that lies densely, channels contiguous."""
     *others, last = (axis for axis in image.axes if axis.size > 1 or axis.index.symbols)
     if last.stride != 1 or last.index != Affine(0, ((channel, 1),)) or not others:
         raise Unsupported("channels do not lie closest")
@@ -180,7 +180,7 @@ def write_implicit_gemm(plan: ImplicitGemm, tensors: Tensors) -> list[TileKernel
 
 @dataclass(slots=True)
 class _ImplicitGemmWriter:
-    """The kernel of a convolution while it is written."""
+    """Writes the kernel of a convolution."""
 
     plan: ImplicitGemm
     tensors: Tensors
@@ -225,7 +225,7 @@ class _ImplicitGemmWriter:
         return self.parameters.add(key, replace(access, axes=axes)).memref
 
     def _sum(self, builder: Builder, sides: tuple[Value, Value], start: tuple[Value, Value]) -> Value:
-        """The loop along channels and taps: a tap shifts the pixels."""
+        """The loop over K, channels and taps: a tap shifts the pixels."""
         plan, element = self.plan, self.plan.weight.element
         channels = plan.found.extents[plan.channel]
         sums = Coopmatrix(SUMS, plan.rows, COLUMNS, "matrix_acc")
@@ -255,7 +255,7 @@ class _ImplicitGemmWriter:
         return found
 
     def _shift(self, builder: Builder, tap: Value, pixel: Value) -> Value:
-        """A pixel moved by the number of a tap, of which the closest dimension counts first."""
+        """The shift of pixels of a tap, whose closest dimension counts first."""
         pitch = 1
         if self._first:
             pixel = builder.arith("add", pixel, builder.constant(self._first))
@@ -270,7 +270,7 @@ class _ImplicitGemmWriter:
         return pixel
 
     def _finish(self, builder: Builder, end: Epilogue, start: tuple[Value, Value], total: Value) -> None:
-        """Store what an output is made of, in each of its types, where a window begins at the pixel of a column.
+        """The epilogue: store an output in each of its types, where a window begins at the pixel of a column.
 
         All of it is computed before, so that no load waits for a store.
         """

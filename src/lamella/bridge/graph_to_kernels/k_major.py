@@ -1,4 +1,7 @@
-"""Factors of products that are laid along the sum by a kernel of their own, which for a weight runs once."""
+"""Packing of GEMM operands K-major (the sum contiguous) by a kernel of its own: a transpose, or im2col of windows.
+
+For a weight that kernel runs once.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ GRAIN = 8
 
 
 def grain_of(element: str) -> int:
-    """The same of another type."""
+    """The same grain, counted in elements of another type."""
     return 2 * GRAIN // BYTES[element]
 
 
 def k_major_access(
     access: Access, loops: Sequence[str], extents: Mapping[str, int], element: str = ""
 ) -> Access:
-    """A factor as it is laid: the last of some loops closest, which is the sum, the row loop before it.
+    """The packed operand: the last of some loops, the sum, contiguous, the row loop before it.
 
-    Rows begin some elements apart. It has the type of its elements, or the one that is said.
+    Rows begin at multiples of a grain. The element type is that of the operand, or the one that is given.
     """
     *outer, inner = loops
     grain = max(GRAIN, grain_of(element or access.element))
@@ -57,11 +60,11 @@ def write_k_major_pack(
     element: str = "",
     ends: Mapping[str, int] | None = None,
 ) -> TileKernel:
-    """The kernel that lays a factor; keys are those of the factor and of where it is laid.
+    """The kernel that packs an operand; keys are those of the operand and of the packed temporary.
 
-    A work-group lays a row, or a tile where elements lie closest along another loop than the sum. A sum that is made
-    of several loops counts through the last of them first. Rows behind the end of a loop, where one is said, are the
-    last one again.
+    A work-group packs a row. Where another loop than the sum is contiguous, it transposes a tile through local memory
+    instead. A sum of several loops counts through the last of them first. Rows behind the end of a loop in `ends`
+    repeat its last row.
     """
     parameters, (*outer, inner) = Parameters(), loops
     across = next((name for name in outer if source.stride(name) == 1), None)
@@ -90,7 +93,7 @@ def write_k_major_pack(
 
 
 def _rows_together(outer: Sequence[str], extents: Mapping[str, int], inner: str) -> int:
-    """How many rows a work-group lays: of short ones several, as long as there are many."""
+    """How many short rows a work-group packs, as long as enough work-groups stay."""
     rows = 1
     while (
         outer
@@ -103,7 +106,7 @@ def _rows_together(outer: Sequence[str], extents: Mapping[str, int], inner: str)
 
 
 def _inside(builder: Builder, values: Mapping[str, Value], ends: Mapping[str, int]) -> dict[str, Value]:
-    """Steps of loops that do not go beyond their ends."""
+    """Loop indices clamped to their last step."""
     return {name: builder.arith("min", values[name], builder.constant(end - 1)) for name, end in ends.items()}
 
 
@@ -116,7 +119,7 @@ def _write_tiles(
     sums: Sequence[str],
     packed: str,
 ) -> TileKernel:
-    """The kernel that turns a factor tile by tile in local memory, so that both sides are read and written in rows."""
+    """The kernel that transposes an operand tile by tile through local memory: coalesced loads and stores."""
     parameters, inner = Parameters(), loops[-1]
     target = parameters.add(keys[1], k_major_access(source, loops, extents, packed))
     source = parameters.add(keys[0], source)
@@ -161,7 +164,7 @@ def _write_tiles(
 def _digits(
     builder: Builder, step: Value, sums: Sequence[str], extents: Mapping[str, int]
 ) -> dict[str, Value]:
-    """The numbers of the loops that a sum is made of, where there are several."""
+    """The indices of the loops that make up a sum, delinearized; nothing where there is one loop."""
     found: dict[str, Value] = {}
     for name in reversed(sums[1:]):
         size = builder.constant(extents[name])

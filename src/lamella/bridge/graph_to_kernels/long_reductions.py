@@ -1,8 +1,9 @@
-"""Very long sums of few rows in parts for several work-groups of a GPU, by where tensors lie.
+"""Two-stage reductions chosen by layout: very long sums of few rows are split over the work-groups of a GPU.
 
     s[c] += x[h, w, c]  →  p[k, c] += x[k * n + h, w, c];  s[c] += p[k, c]
 
-Which loops lie closest decides what lanes do, and so how many subgroups a sum has: layouts tell, formulas do not.
+Which loop is contiguous decides what lanes do, and so how many subgroups a reduction occupies. Layouts tell this,
+formulas do not.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ PART_STEPS = 16
 def split_long_reductions(
     stages: Stages, layouts: Mapping[str, Layout], sizes: Sequence[int]
 ) -> tuple[Stages, dict[str, Layout]]:
-    """The stages with sums of parts for those that few subgroups would take long for, and where those sums lie.
+    """The stages with reductions split that few subgroups would take long for, and the layouts of partial sums.
 
-    How many parts there are depends on the extents and layouts alone: every GPU adds in the same order.
+    The number of parts depends on extents and layouts alone: every GPU adds in the same order.
     """
     cutting = _Splitting(stages, layouts, sizes)
     writers = Counter(item.tensor for stage in stages.contractions for item in stage.targets)
@@ -57,7 +58,7 @@ def split_long_reductions(
 
 @dataclass(slots=True)
 class _Splitting:
-    """The stages of a group while sums are cut."""
+    """The stages of a group while reductions are split."""
 
     stages: Stages
     layouts: Mapping[str, Layout]
@@ -70,7 +71,7 @@ class _Splitting:
         self.tensors = dict(self.stages.tensors)
 
     def find_split(self, stage: Contraction, ending: str) -> tuple[Contraction, Contraction] | None:
-        """The sums of parts and the sum of those, in a tensor whose name ends so; None where that is not worth it."""
+        """Partial sums and their sum, in a tensor whose name ends so; None where splitting is not worth it."""
         extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
         if (
             stage.sign in ASSIGNMENTS
@@ -110,7 +111,7 @@ class _Splitting:
         return cut
 
     def _place(self, target: str, name: str, count: int) -> None:
-        """Make the tensor of parts, which lie as the sum itself does, one behind the other."""
+        """Make the tensor of partial sums, laid out like the sum itself, one part behind the other."""
         held = self.tensors[target]
         self.tensors[name] = GroupTensor(name, held.element, (count, *held.shape))
         if target in self.layouts:

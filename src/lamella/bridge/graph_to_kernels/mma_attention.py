@@ -1,11 +1,11 @@
-"""Attention in one kernel on the tensor cores of a GPU: scores, what is done to their rows, and the mixture.
+"""Fused attention on tensor cores (`mma.sync`) for few keys: all scores of a block of queries lie in local memory.
 
     s[q, k] += query[q, …] * key[k, …];   rows: m >= f(s), e = exp(s - m), …;   y[q, d] += w[q, k] * value[k, d]
 
-A work-group of four subgroups takes some queries of one head and holds all their scores in local memory. Keys, and then
-values, come in chunks, rounded to bf16 on the way to local memory, wherever they lie: no transposed or narrow copy of
-them is made before. Of a chunk each subgroup multiplies 16 keys; for what is done to rows each work-item has some keys
-of one query, and reductions meet in local memory; of the mixture each subgroup has a part of the values' dimension.
+A work-group of four subgroups takes some queries of one head. Keys, and then values, are staged in chunks and rounded
+to bf16 on the way to local memory, whatever their layout: no transposed or narrow copy is made before. Of a chunk each
+subgroup multiplies 16 keys. For the row operations (softmax) each work-item has some keys of one query, and reductions
+meet in local memory. In the second product each subgroup has a part of the values' dimension.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ HALF = Scalar(NARROW)
 
 
 def write_mma_attention(attention: Attention, tensors: Tensors, real: Scalar, target: Target) -> TileKernel:
-    """The kernel of an attention whose factors may be rounded; Unsupported says why there is none."""
+    """The kernel of an attention whose operands may be rounded; Unsupported says why there is none."""
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
     for rows in HEIGHTS:
@@ -85,7 +85,7 @@ def write_mma_attention(attention: Attention, tensors: Tensors, real: Scalar, ta
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """The extents of an attention, and what it takes of local memory."""
+    """The extents of an attention, and the local memory that it takes."""
 
     roles: AttentionRoles
 
@@ -152,7 +152,7 @@ class _Sizes:
 
 @dataclass(slots=True)
 class _MmaAttentionWriter(AttentionWriter):
-    """The kernel while it is written; one region of work-items, with barriers."""
+    """Writes the kernel; one region of work-items, with barriers."""
 
     sizes: _Sizes = field(kw_only=True)
     thread: Value = Value("")
@@ -201,7 +201,7 @@ class _MmaAttentionWriter(AttentionWriter):
         return self.parameters.add(key, access)
 
     def _make_rooms(self, builder: Builder) -> None:
-        """Memory for reductions of rows: what each work-item has of one, and those that the end reads."""
+        """Local memory for row reductions: partial results of each work-item, and those that the epilogue reads."""
         roles, rows = self.roles, self.sizes.rows
         for key, name in roles.sums.items():
             if name not in self.sums:
@@ -233,7 +233,7 @@ class _MmaAttentionWriter(AttentionWriter):
         target: tuple[Value, bool],
         lines: int,
     ) -> None:
-        """Round lines of a factor to local memory: work-items go along its vectors, which lie closest there or not."""
+        """Stage lines of an operand in local memory, rounded; loads are coalesced along its vectors or across them."""
         access, line, along = source
         extent = self.roles.extents[along]
         unroll = Dictionary((DictionaryEntry("unroll", UNROLLED),))
@@ -265,7 +265,7 @@ class _MmaAttentionWriter(AttentionWriter):
     def _score(
         self, builder: Builder, values: Mapping[str, Value], keys: Access, views: _Views, subgroup: Value
     ) -> None:
-        """The scores, chunk by chunk: rows are queries, and a subgroup has 16 keys as columns."""
+        """The scores, chunk by chunk: rows are queries, and each subgroup has 16 keys as columns."""
         roles, sizes = self.roles, self.sizes
         sums = Coopmatrix(SUMS, sizes.rows, COLUMNS, "matrix_acc")
         own = builder.arith("mul", subgroup, builder.constant(COLUMNS))
@@ -291,7 +291,7 @@ class _MmaAttentionWriter(AttentionWriter):
     def _mix_values(
         self, builder: Builder, values: Mapping[str, Value], source: Access, views: _Views, subgroup: Value
     ) -> None:
-        """The mixture: rows are the values' dimension, of which each subgroup has a part, and columns are queries."""
+        """The second product: rows are the values' dimension, a part for each subgroup, columns are queries."""
         roles, sizes = self.roles, self.sizes
         part = sizes.width // SUBGROUPS
         sums = Coopmatrix(SUMS, part, sizes.rows, "matrix_acc")
@@ -322,7 +322,7 @@ class _MmaAttentionWriter(AttentionWriter):
     # --- rows of scores -------------------------------------------------------------------------------------------
 
     def _write_rows_of(self, builder: Builder, values: Mapping[str, Value], views: _Views) -> None:
-        """What is done to rows of scores: a work-item has every so many-th key of one query."""
+        """The row operations (softmax): a work-item has every so many-th key of one query."""
         sizes, rows = self.sizes, builder.constant(self.sizes.rows)
         builder.put(Barrier(on_local=True))
         query, part = builder.arith("rem", self.thread, rows), builder.arith("div", self.thread, rows)
@@ -393,7 +393,7 @@ class _MmaAttentionWriter(AttentionWriter):
         self._store_once(builder, writing, stage, part)
 
     def _store_once(self, builder: Builder, writing: RowWriter, stage: RowStage, part: Value) -> None:
-        """Store what a row has one of where others, or the end, read it: the first work-item of a query does."""
+        """Store what a row has one of: the first work-item of a query does."""
         target = stage.formula.targets[0]
         access, value = self.accesses.get(id(target)), writing.known[target.tensor]
         if access is None and target.tensor not in self.sums:
@@ -410,7 +410,7 @@ class _MmaAttentionWriter(AttentionWriter):
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _finish(self, builder: Builder, values: Mapping[str, Value], views: _Views) -> None:
-        """Store what outputs are made of, vectors side by side."""
+        """The epilogue: store outputs, vectors side by side."""
         roles, sizes = self.roles, self.sizes
         bounds = builder.constant(0), builder.constant(sizes.rows * sizes.width), builder.constant(THREADS)
         with builder.loop(*bounds) as loop:

@@ -1,6 +1,6 @@
-"""Products on Hopper whose factors lie along their rows or columns, not along the sum: warpgroups turn their tiles.
+"""GEMM on Hopper with MN-major operands: `wgmma` transposes their tiles, so that no kernel packs them before.
 
-Gradients of weights are such: both factors lie along what the sum does not count. No kernel lays them before.
+The gradients of weights are such products: both operands are contiguous along rows or columns, not along the sum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lamella.lang.tensor.nodes import CoopLoad, Coopmatrix, CoopMulAdd, Value
 
 @dataclass(slots=True)
 class MnMajorWriter(TensorCoreWriter):
-    """The kernel of a product some of whose factors are mn_major."""
+    """Writes the kernel of a GEMM some of whose operands are MN-major."""
 
     mn_major: tuple[bool, bool] = field(default=(False, False))
 
@@ -71,7 +71,7 @@ class MnMajorWriter(TensorCoreWriter):
 
 
 def write_mn_major_gemm(plan: TensorCoreGemm, tensors: Tensors, target: Target) -> list[TileKernel]:
-    """The kernels of a product, without those that would lay factors which warpgroups can turn; others are packed."""
+    """The kernels of a GEMM: MN-major operands that `wgmma` can transpose are read in place, others packed."""
     extents = plan.found.extents
     if any(plan.packing) and plan.rows < STEP and extents[plan.row] % STEP == 0:
         # To lay a factor takes longer than what smaller tiles save.
@@ -99,7 +99,7 @@ def write_mn_major_gemm(plan: TensorCoreGemm, tensors: Tensors, target: Target) 
 
 
 def _mn_major_matrix(access: Access, line: str, plan: TensorCoreGemm) -> Access | None:
-    """A factor as a matrix whose lines the sum counts, and nothing else; None where it is none."""
+    """An operand as a matrix whose lines only the sum counts; None where it is none."""
     if access.element not in FACTORS:
         return None
     try:
@@ -114,7 +114,7 @@ def _mn_major_matrix(access: Access, line: str, plan: TensorCoreGemm) -> Access 
 
 
 def _counted(sums: Sequence[str], extents: Mapping[str, int]) -> Form:
-    """The number of a step of several loops, the last of which is the closest."""
+    """The linear index of several loops, the last of them fastest."""
     found: Form = Affine(0)
     for name in sums:
         step: Form = Affine(0, ((name, 1),))

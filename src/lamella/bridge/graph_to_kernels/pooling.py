@@ -1,10 +1,9 @@
-"""Largest elements and sums of windows where work-items are threads: pools of images whose channels lie closest.
+"""Pooling on a GPU: maxima and sums of windows of channels-last images, with their epilogue.
 
     m[c, i] >= x[c, |2 * i + j - 1|]          y[c, i] = f(m[c, i], …)
 
-Neighbouring threads have neighbouring channels, and each of them a tile of windows, which overlap and share what they
-read. What lies outside of the image is read at its border and does not count; what is made of the windows is made
-beside them.
+Neighbouring threads have neighbouring channels (coalesced), and each of them a tile of windows, which overlap and share
+what they load. Indices outside of the image are clamped to its border, and those elements do not count.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ JOINED = ("+=", ">=")
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Windows whose lanes lie closest, cut into tiles."""
+    """Windows whose lanes are contiguous, cut into tiles of threads."""
 
     stage: Contraction
     real: Scalar
@@ -77,7 +76,7 @@ class Pooling:
 def find_pooling(
     stages: Sequence[Contraction], tensors: Tensors, real: Scalar, target: Target, is_needed: bool
 ) -> Pooling:
-    """The windows that the first stage joins, with what the others make of each; Unsupported says why there are none.
+    """The windows that the first stage reduces, with their epilogue; Unsupported says why there are none.
 
     With `is_needed` their own values leave too.
     """
@@ -155,7 +154,7 @@ def _is_window(image: Access, name: str, ordered: Sequence[str]) -> bool:
 
 
 def _overlap(image: Access, name: str, extent: int, ordered: Sequence[str]) -> bool:
-    """Whether windows along a dimension reach into the next ones: else subgroups share them as any reduction."""
+    """Whether windows along a dimension overlap: else subgroups share them as any reduction."""
     axis = image.axis(name)
     if axis is None:
         return False
@@ -164,13 +163,13 @@ def _overlap(image: Access, name: str, extent: int, ordered: Sequence[str]) -> b
 
 
 def write_pooling(plan: Pooling, tensors: Tensors) -> TileKernel:
-    """The kernel of windows."""
+    """The kernel of a pooling."""
     return _PoolingWriter(plan, tensors).write()
 
 
 @dataclass(slots=True)
 class _PoolingWriter:
-    """The kernel of windows while it is written."""
+    """Writes the kernel."""
 
     plan: Pooling
     tensors: Tensors

@@ -1,6 +1,6 @@
-"""The variants to compute a sum of products: the kind of kernel that suits first, and the sizes that it may have.
+"""Kernel selection for sums of products: the first kind that suits, and its variants (tile sizes, split-K).
 
-The first variant is the one that a model of the machine likes best. Measuring may find that another one is faster.
+The first variant is the one that a model of the machine prefers. Autotuning may find that another one is faster.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ THREAD_SPEED, CORE_SPEED = 16e12, 300e12
 
 @dataclass(frozen=True, slots=True)
 class ProductPlace:
-    """What a product is written for: its tensors, the type of sums, the machine, and what may be rounded."""
+    """What a product is written for: its tensors, the type of sums, the target, and what may be rounded."""
 
     tensors: Tensors
     real: Scalar
@@ -89,7 +89,7 @@ class ProductPlace:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One variant, by what it is called."""
+    """A kernel variant, by its name."""
 
     name: str
     write: Callable[[], list[TileKernel]]
@@ -105,7 +105,7 @@ _Kind = Callable[[ProductGroup, ProductPlace], list[Variant]]
 
 @dataclass(frozen=True, slots=True)
 class WrittenProduct:
-    """A product by the variant that is taken where nothing is measured, and the others of its kind."""
+    """A product by its default variant, and the other variants of its kind."""
 
     name: str
     kernels: list[TileKernel]
@@ -113,7 +113,7 @@ class WrittenProduct:
 
     @property
     def in_parts(self) -> Variant | None:
-        """The variant in parts that is better than the first one as far as extents tell."""
+        """The split-K variant that is better than the first one as far as extents tell."""
         return next((variant for variant in self.others if variant.usual), None)
 
 
@@ -146,7 +146,7 @@ def write_product(group: ProductGroup, place: ProductPlace) -> WrittenProduct:
 
 
 def _fused_gemv(group: ProductGroup, place: ProductPlace) -> list[Variant]:
-    """Products with few vectors that are scaled before, or parts of whose rows are joined."""
+    """GEMV with a fused prologue (a norm) or a gated epilogue."""
     if not place.target.has_threads:
         raise Unsupported("work-items are lanes")
     group, views = split_gates(group, place.tensors)
@@ -159,7 +159,7 @@ def _fused_gemv(group: ProductGroup, place: ProductPlace) -> list[Variant]:
 
 
 def _grouped_gemm(group: ProductGroup, place: ProductPlace) -> list[Variant]:
-    """Products of rows with the matrices that they name."""
+    """Grouped GEMM: rows with the matrices that they name."""
     written = write_grouped_gemm(group, place.tensors, place.real, place.target)
     return [Variant("owned", lambda: written)]
 
@@ -188,7 +188,7 @@ def _tensor_core_tiles(plan: TensorCoreGemm, place: ProductPlace) -> list[Varian
 
 
 def _im2col(group: ProductGroup, place: ProductPlace) -> list[Variant]:
-    """Windows of too few channels for a copy of their own: they are laid one behind the other before."""
+    """Convolutions of few channels: im2col, where packing the windows pays."""
     plan = find_tensor_core_gemm(group, place.tensors, place.real, place.target, place.rounds, im2col=True)
     if not plan.packing[1] or _im2col_seconds(plan) > _thread_seconds(plan):
         raise Unsupported("what it multiplies is cheaper to read where it lies")
@@ -196,14 +196,14 @@ def _im2col(group: ProductGroup, place: ProductPlace) -> list[Variant]:
 
 
 def _im2col_seconds(plan: TensorCoreGemm) -> float:
-    """How long it takes to lay windows, and to multiply them."""
+    """The estimated time of im2col and of the GEMM behind it."""
     packed = prod(plan.found.extents[name] for name in plan.packing[1])
     done = plan.groups * plan.rows * plan.columns * plan.found.extents[plan.sum]
     return IM2COL_LAUNCH_S + packed * IM2COL_ELEMENT_S + 2 * done / CORE_SPEED
 
 
 def _thread_seconds(plan: TensorCoreGemm) -> float:
-    """How long threads take that multiply and add one by one."""
+    """The estimated time of fused multiply-adds without tensor cores."""
     rows, columns = plan.spread
     return 2 * plan.many * rows * columns * plan.found.extents[plan.sum] / THREAD_SPEED
 
@@ -227,7 +227,7 @@ def _tensor_cores_split(plan: TensorCoreGemm, place: ProductPlace) -> list[Varia
 
 
 def _sums_of(group: ProductGroup) -> ProductGroup:
-    """A product alone."""
+    """A product without its epilogue."""
     return replace(group, epilogues=(), copies=())
 
 

@@ -1,13 +1,13 @@
-"""Products of a matrix of codes with a vector, or a few, where work-items are threads.
+"""GEMV with quantised weights: codes of 8 or 4 bits are interleaved once, so that all loads are coalesced.
 
-Codes of 8 or 4 bits are interleaved once, when a model is loaded: the 16 bytes that a work-item reads at once hold codes that
-meet *units* of its vectors, 16 bytes each, and the units of neighbouring work-items are neighbours. So both sides are
-read in whole lines of memory. With the 32 work-items of a subgroup, P codes in 16 bytes and U elements in a unit:
+The 16 bytes that a work-item loads at once hold codes that meet *units* of its vectors, 16 bytes each, and the units of
+neighbouring work-items are neighbours. So both sides are read in whole cache lines. With the 32 work-items of a
+subgroup, P codes in 16 bytes and U elements in a unit:
 
     code c of work-item l in block b stands for element   k = 32 P b + 32 U (c / U) + U l + c mod U
 
-Of codes of 4 bits a byte holds two, those of a unit of even number in the lower half. Scales of groups along the sum
-are multiplied with the sum of a unit, others with the whole one.
+Of 4-bit codes a byte holds two, those of a unit of even number in the lower half. Scales of groups along the sum are
+multiplied with the sum of a unit, others with the whole sum.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ INTERLEAVED = "interleaved"
 
 @dataclass(frozen=True, slots=True)
 class Interleave:
-    """How the codes of a row lie."""
+    """The interleaved layout of the codes of a row."""
 
     codes: int
     """Codes that a work-item reads at once."""
@@ -125,7 +125,7 @@ def find_quantized_gemv(
     constant: frozenset[Key],
     narrow: bool = False,
 ) -> QuantizedGemv:
-    """How subgroups compute a product of codes that never change with few vectors; Unsupported says why not."""
+    """The plan of a GEMV with constant codes; Unsupported says why there is none."""
     if not target.has_threads:
         raise Unsupported("work-items are lanes")
     found = prepare_product(group, tensors, real)
@@ -158,7 +158,7 @@ def find_quantized_gemv(
 
 
 def _counting_whole(access: Access, roles: Roles, extents: Mapping[str, int]) -> Access:
-    """An access in which one loop counts the whole sum, where it is made of two."""
+    """An access in which one loop counts the whole sum, where the sum is two loops."""
     *outer, inner = roles.sums
     axes = []
     for axis in access.axes:
@@ -217,7 +217,7 @@ def _find_interleave(
 def _interleaved_access(
     source: Access, loops: Sequence[str], extents: Mapping[str, int], interleave: Interleave
 ) -> Access:
-    """The codes as they are interleaved: bytes of a row closest, then the rows, then what is outside."""
+    """The interleaved codes: bytes of a row contiguous, then the rows, then what is outside."""
     width = interleave.blocks * WARP * PIECE
     axes, stride = [Axis(width, 1, Affine(0, ((INTERLEAVED, 1),)))], width
     for name in reversed(loops):
@@ -230,12 +230,12 @@ def _interleaved_access(
 
 
 def write_quantized_gemv(plan: QuantizedGemv, tensors: Tensors) -> list[TileKernel]:
-    """The kernels of a product: the one that weaves the codes, which runs once, and the product."""
+    """The kernels of a product: the one that interleaves the codes, which runs once, and the GEMV."""
     return [_write_interleave(plan), QuantizedGemvWriter(plan.vector, tensors, code=plan).write()]
 
 
 def _write_interleave(plan: QuantizedGemv) -> TileKernel:
-    """A work-group weaves a row."""
+    """The kernel that interleaves codes, a row in each work-group."""
     parameters, vector, interleave = Parameters(), plan.vector, plan.interleave
     target = parameters.add(PACKED, vector.matrix)
     source = parameters.add(vector.matrix_key, plan.source)
@@ -253,7 +253,7 @@ def _write_interleave(plan: QuantizedGemv) -> TileKernel:
 
 
 def _positions(builder: Builder, interleave: Interleave, byte: Value) -> Iterator[Value]:
-    """The elements of the sum whose codes a byte of a row holds."""
+    """The elements of the sum whose codes one byte of a row holds."""
 
     def split(value: Value, size: int) -> tuple[Value, Value]:
         by = builder.constant(size)
@@ -295,7 +295,7 @@ def _read_code(
 
 
 def _join(builder: Builder, codes: Sequence[Value]) -> Value:
-    """Two codes of 4 bits in a byte: 16 high + (low mod 16)."""
+    """Two 4-bit codes in a byte: 16 high + (low mod 16)."""
     low, high = (builder.cast(item, WORD) for item in codes)
     sign = builder.arith("shr", low, builder.constant(3, WORD), type_=WORD)
     above = builder.arith("sub", high, sign, type_=WORD)
@@ -308,7 +308,7 @@ def _join(builder: Builder, codes: Sequence[Value]) -> Value:
 
 @dataclass(slots=True)
 class QuantizedGemvWriter(GemvWriter):
-    """The kernel of a product with codes while it is written."""
+    """Writes the kernel of a GEMV with codes."""
 
     code: QuantizedGemv | None = None
     groups: list[Access] = field(default_factory=list)
@@ -316,13 +316,13 @@ class QuantizedGemvWriter(GemvWriter):
 
     @property
     def interleave(self) -> Interleave:
-        """How codes lie."""
+        """The layout of the codes."""
         if self.code is None:
             raise TypeError("a product of codes has codes")
         return self.code.interleave
 
     def promise(self, kernel: TileKernel, sides: Sequence[Access]) -> TileKernel:
-        """The kernel whose codes and vectors begin where 16 bytes of them can be read at once."""
+        """The kernel with 16-byte alignment of codes and vectors promised."""
         matrix, vectors = sides
         promised = promise_vector_loads(kernel, [matrix], PIECE // BYTES[matrix.element])
         promised = promise_vector_loads(promised, self.read_along(vectors, INTERLEAVED), self.interleave.unit)
@@ -355,7 +355,7 @@ class QuantizedGemvWriter(GemvWriter):
         return self.add_up(builder, sums if self.room is None else self.exchange(builder, sums, self.room))
 
     def _block_of(self, builder: Builder, turn: Value) -> Value:
-        """The block that a subgroup reads in a turn."""
+        """The block that a subgroup reads in one trip."""
         if self.plan.together == 1:
             return turn
         own = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
@@ -365,7 +365,7 @@ class QuantizedGemvWriter(GemvWriter):
     def _start(self, builder: Builder, block: Value, lane: Value) -> tuple[Value, Value]:
         """The first byte that a work-item reads of a block, and the first element of its vectors.
 
-        Of a block behind the last one, where subgroups share them, it reads the last one, and no vectors.
+        Where subgroups share a row and the block is behind the last one, it reads the last one and no vectors.
         """
 
         def at(block: Value, width: int, step: int) -> Value:
@@ -415,7 +415,7 @@ class QuantizedGemvWriter(GemvWriter):
     def _codes(
         self, builder: Builder, access: Access, place: Mapping[str, Value], start: Value
     ) -> list[Value]:
-        """The numbers that the codes of a work-item are, in the order of its units."""
+        """The numbers that the codes of a work-item are, in the order of its units (dequantised)."""
         interleave, real, type_ = self.interleave, self.plan.real, Scalar(access.element)
         found: list[Value] = []
         loaded = []
@@ -445,7 +445,7 @@ class QuantizedGemvWriter(GemvWriter):
         numbers: Sequence[Sequence[Value]],
         sums: Sequence[Value],
     ) -> list[Value]:
-        """What a unit adds to each sum; what several of them read is loaded once."""
+        """What a unit adds to each sum; what several sums read is loaded once."""
         interleave, real, found = self.interleave, self.plan.real, list(sums)
         steps = [
             {INTERLEAVED: builder.arith("add", position, builder.constant(step)) if step else position}

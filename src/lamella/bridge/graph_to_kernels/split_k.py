@@ -1,6 +1,6 @@
-"""Products whose sum work-groups share: each adds up a part of it, and one more kernel adds the parts.
+"""Split-K: several work-groups share the sum of a GEMM, and one more kernel adds their partial sums.
 
-Few tiles leave multiprocessors without work; where the sum is long, its parts give them some.
+Few tiles leave multiprocessors idle; where K is long, splitting it gives them work.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ LEAST_SAVED = 1536
 
 
 def layout_of_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
-    """The tensors, of which that of the sums lies as the first output does that is made of it.
+    """The tensors, with the partial sums laid out like the first output that is made of the sum.
 
-    So what is made of a sum that is stored goes along both in the same order.
+    So the reduction kernel reads and writes in the same order.
     """
     key = key_of(group.product.targets[0])
     held = tensors[key]
@@ -65,7 +65,7 @@ def layout_of_sums(group: ProductGroup, tensors: Tensors) -> Tensors:
 
 
 def split_counts(depth: int, groups: int, step: int, multiprocessors: int) -> list[int]:
-    """Into how many parts a sum of some length may be cut that so many work-groups have; none where those are enough.
+    """Split factors that are worth trying, given the work-groups there are; none where those are enough.
 
     A part is whole steps of a pipeline.
     """
@@ -75,9 +75,9 @@ def split_counts(depth: int, groups: int, step: int, multiprocessors: int) -> li
 
 
 def default_split(depth: int, spread: tuple[int, int], many: int, step: int) -> int:
-    """Into how many parts sums of so many matrices are cut where nothing is measured: 1 where it is not worth it.
+    """The split factor where nothing is measured: 1 where splitting is not worth it.
 
-    That depends on extents alone, so that every GPU adds in the same order.
+    It depends on extents alone, so that every GPU adds in the same order.
     """
     groups = many * prod(-(-extent // tile) for extent, tile in zip(spread, SMALL_TILE, strict=True))
     fitting = [
@@ -89,12 +89,12 @@ def default_split(depth: int, spread: tuple[int, int], many: int, step: int) -> 
 
 
 def split_tensor_core_gemm(plan: TensorCoreGemm, parts: int) -> TensorCoreGemm:
-    """A product in parts, whose output is a tensor of their sums; Unsupported where it makes more of them."""
+    """A GEMM with split K, whose output is a tensor of partial sums; Unsupported where it has several outputs."""
     return replace(plan, parts=parts, found=_split(plan.found, parts))
 
 
 def split_implicit_gemm(plan: ImplicitGemm, parts: int) -> ImplicitGemm:
-    """A convolution in parts."""
+    """A convolution with split K."""
     return replace(plan, parts=parts, found=_split(plan.found, parts))
 
 
@@ -118,7 +118,7 @@ def _name(tensor: str) -> str:
 def add_partial_sums(
     stages: Stages, product: Contraction, parts: int, held: TensorView
 ) -> tuple[Stages, Contraction, tuple[str, Layout]]:
-    """The stages with a tensor of sums of parts, the stage that adds them up, and how that tensor lies."""
+    """The stages with a tensor of partial sums, the stage that adds them, and the layout of that tensor."""
     lies, (target,) = held.lies, product.targets
     if lies.is_padded or lies.size(held.shape) != prod(held.shape):
         raise Unsupported("its sums have a border")

@@ -1,4 +1,4 @@
-"""Long sums of few elements in parts, so that threads share them: sums of parts, and the sum of those."""
+"""Two-stage reductions: a long sum of few elements is split into partial sums, which a second stage adds."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ FEW_SUMS = 4
 
 
 def split_reductions_over_threads(stages: Stages, has_threads: bool = False) -> Stages:
-    """Long sums of few elements as two stages, so that threads share them: sums of parts, and the sum of those.
+    """The stages with long reductions of few elements split in two, so that threads share them.
 
-    How many parts there are depends on the extents alone, so that every number of threads adds in the same order.
+    The number of parts depends on extents alone, so that every number of threads adds in the same order.
     """
     found, tensors = list[Contraction](), dict(stages.tensors)
     waiting = list(stages.contractions)
@@ -70,7 +70,7 @@ def split_reductions_over_threads(stages: Stages, has_threads: bool = False) -> 
 
 
 def _choose_split(stage: Contraction, stages: Stages, has_threads: bool) -> tuple[Loop, int] | None:
-    """The loop of a sum that is shared out, and in how many parts."""
+    """The loop of a reduction that is split, and into how many parts."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     target = stage.targets[0]
     kept = prod(extents.get(name, 1) for name in _loops_of(target))
@@ -96,14 +96,14 @@ def _choose_split(stage: Contraction, stages: Stages, has_threads: bool) -> tupl
 
 
 def _worth(stage: Contraction, loop: Loop, count: int) -> tuple[int, bool, int]:
-    """How good a cut is for a GPU: parts for all of it, of neighbours that its threads read at once, many of them."""
+    """How good a split is for a GPU: parts for all of it, and coalesced loads inside a part."""
     closest = {name for item in elements_of(stage) for name in _names_of(item.indices[-1:])}
     length = loop.extent // count if isinstance(loop.extent, int) else 0
     return min(count, FEW_PARTS), loop.index not in closest or length >= WIDE_PART, count
 
 
 def _split_column_sums(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
-    """The loop of sums along rows that lie apart, so that each thread has one: in parts there are enough of them."""
+    """The split of reductions along columns, where each thread has one and there are too few of them."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     target = stage.targets[0]
     names = _loops_of(target)
@@ -130,7 +130,7 @@ def _split_column_sums(stage: Contraction, stages: Stages) -> tuple[Loop, int] |
 
 
 def _split_counts(stage: Contraction, stages: Stages) -> tuple[Loop, int] | None:
-    """The loop of sums whose elements are the same for all of them, such as counts: a few threads would read all."""
+    """The split of reductions that all read the same elements, such as counts (histograms)."""
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}
     names = _loops_of(stage.targets[0])
     kept = prod(extents.get(name, 1) for name in names)
@@ -151,7 +151,7 @@ def _names_of(indices: Sequence[object]) -> set[str]:
 
 
 def two_stage_sum(stage: Contraction, loop: Loop, count: int, name: str) -> tuple[Contraction, Contraction]:
-    """A sum for each part of a loop, in a tensor of a name, and the sum of all parts."""
+    """Partial sums over a part of a loop each, in a tensor of a name, and the sum of all parts."""
     part, inner = f"{loop.index}/", f"{loop.index}%"
     length = loop.extent // count if isinstance(loop.extent, int) else 1
     index = Apply("+", (Apply("*", (Index(part), length), "int"), Index(inner)), "int")
@@ -167,7 +167,7 @@ def two_stage_sum(stage: Contraction, loop: Loop, count: int, name: str) -> tupl
 def replace_terms(
     stage: Contraction, indices: Mapping[str, Scalar], elements: Mapping[str, Scalar] = MappingProxyType({})
 ) -> Contraction:
-    """A contraction with terms for loop indices and for elements of tensors; what its terms share stays shared."""
+    """A contraction with terms substituted for loop indices and for elements; shared terms stay shared."""
     known: dict[int, object] = {}
 
     def rebuild(term: _Term) -> _Term:
@@ -199,13 +199,13 @@ def replace_terms(
 
 
 def elements_of(stage: Contraction) -> Iterator[Element]:
-    """Every element that a stage names."""
+    """Every element that a stage reads or writes."""
     roots = (*stage.targets, *stage.values, stage.condition)
     return (item for item in reachable(*roots) if isinstance(item, Element))
 
 
 def reuses(stage: Contraction, stages: Stages) -> bool:
-    """Whether a reduction uses elements again and again: two tensors that each lack an index of the other's."""
+    """Whether a reduction has data reuse, as a product of matrices has: two tensors each lack an index of the other."""
     if stage.sign in ASSIGNMENTS or find_scan(stage, stages.tensors) is not None:
         return False
     extents = {loop.index: loop.extent for loop in stage.loops if isinstance(loop.extent, int)}

@@ -1,9 +1,9 @@
-"""Sums of products on the tensor cores of a GPU: tiles of cooperative matrices that the subgroups of a group share.
+"""GEMM on the tensor cores of a GPU: tiles of cooperative matrices, shared by the subgroups (warps) of a work-group.
 
-A work-group computes some rows by 16 columns for each of its subgroups, and both factors lie along the sum: so the
-kernel is one that runs as a pipeline of copies and products where the target has these (`emit/pipeline_plan.py`), and
-by warps elsewhere. Loops beside the rows, columns and the sum are work-groups of their own. What does not lie along
-the sum is laid so before, a weight once.
+A work-group computes a tile of some rows by 16 columns for each of its subgroups. Both operands are K-major: the sum
+lies contiguous. On Hopper such a kernel runs as a pipeline of copies (TMA) and `wgmma` (`emit/pipeline_plan.py`),
+elsewhere by `mma.sync`. Batch loops are work-groups of their own. An operand that is not K-major is packed before by a
+kernel of its own (`k_major.py`): for a weight once, for windows this is im2col.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ CUT = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TensorCoreGemm:
-    """A sum of products cut into tiles for tensor cores."""
+    """A GEMM cut into tiles for tensor cores."""
 
     found: PreparedProduct
     row: str
@@ -115,7 +115,7 @@ class TensorCoreGemm:
 
     @property
     def packed_rows(self) -> Key:
-        """Where the row factor is packing, if it is."""
+        """The temporary that holds the packed row operand."""
         return PACKED if self.decoded is None else DECODED
 
     @property
@@ -160,10 +160,10 @@ def find_tensor_core_gemm(
     decodes: bool = False,
     im2col: bool = False,
 ) -> TensorCoreGemm:
-    """How tensor cores compute a sum of products; Unsupported says why they do not.
+    """The tiles of a GEMM on tensor cores; Unsupported says why there are none.
 
-    Where it `rounds`, both factors may be rounded to halves; where it `decodes`, codes and what they meet; where it
-    `im2col`, windows of columns are laid one behind the other, each element as often as windows have it.
+    With `rounds` both operands may be rounded to bf16. With `decodes` codes may be dequantised first. With `im2col`
+    windows of columns may be packed, so that each element is copied once for every window that has it.
     """
     if not target.tensor_cores or real.name != SUMS:
         raise Unsupported("there are no tensor cores for it")
@@ -214,7 +214,7 @@ def find_tensor_core_gemm(
 def split_bounds(
     builder: Builder, extent: int, parts: int, values: Mapping[str, Value]
 ) -> tuple[Value, Value]:
-    """Where the part of a sum begins that a work-group has, and where it ends."""
+    """Split-K: where the part of the sum of a work-group begins and ends."""
     if parts == 1:
         return builder.constant(0), builder.constant(extent)
     length = builder.constant(extent // parts)
@@ -230,9 +230,9 @@ def _packing_loops(
     always: bool,
     often: bool,
 ) -> tuple[str, ...]:
-    """The loops along which a factor is packing, the sum last; none where it is a matrix along one sum already.
+    """The loops along which an operand is packed K-major, the sum last; none where it is K-major already.
 
-    Unsupported: each element would be laid more than once, as those of windows are, and that is not wanted.
+    Unsupported: packing would copy elements more than once (im2col), and that is not wanted.
     """
     inner = "/".join(sums)
     if not always and len(sums) == 1 and access.stride(inner) == 1 and _is_matrix(access, kept[-1], inner):
@@ -254,7 +254,7 @@ def _is_matrix(access: Access, line: str, inner: str) -> bool:
 
 
 def flatten_factor(access: Access, line: str, inner: str) -> Access:
-    """A factor as a matrix: the sum closest, and all other modes as one."""
+    """An operand as a K-major matrix: the sum contiguous, all other modes fused into one."""
     *others, last = (axis for axis in access.axes if axis.size > 1 or axis.index.symbols)
     if last.stride != 1 or last.index != Affine(0, ((inner, 1),)) or not others:
         raise Unsupported("a factor does not lie along the sum")
@@ -270,7 +270,7 @@ def flatten_factor(access: Access, line: str, inner: str) -> Access:
 
 
 def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tuple[int, int]]:
-    """Rows and subgroups of tiles for so many matrices: first those with which the multiprocessors are done first."""
+    """Tile sizes (rows, subgroups), those first with which all multiprocessors are done first."""
 
     def cost(tile: tuple[int, int, float]) -> float:
         rows, subgroups, reached = tile
@@ -282,12 +282,12 @@ def order_tiles(extents: tuple[int, int], many: int, target: Target) -> list[tup
 
 
 def write_tensor_core_gemm(plan: TensorCoreGemm, tensors: Tensors) -> list[TileKernel]:
-    """The kernels of a product, in the order in which they run."""
+    """The kernels of a GEMM, in the order in which they run."""
     return [*pack_operands(plan), TensorCoreWriter(plan, tensors).write()]
 
 
 def pack_operands(plan: TensorCoreGemm) -> list[TileKernel]:
-    """The kernels that lay factors along the sum, or make numbers of their codes, where the product wants that."""
+    """The kernels that pack operands K-major or dequantise their codes, where the GEMM needs that."""
     found, before = plan.found, list[TileKernel]()
     lines = (plan.row_key, plan.row, plan.packed_rows), (plan.column_key, plan.column, PACKED_COLUMNS)
     for loops, (key, line, own) in zip(plan.packing, lines, strict=True):
@@ -304,7 +304,7 @@ def pack_operands(plan: TensorCoreGemm) -> list[TileKernel]:
 
 @dataclass(slots=True)
 class TensorCoreWriter:
-    """The kernel of a product while it is written."""
+    """Writes the kernel of a GEMM."""
 
     plan: TensorCoreGemm
     tensors: Tensors
@@ -335,7 +335,11 @@ class TensorCoreWriter:
         return replace(kernel, attributes=group_sizes(plan.subgroups))
 
     def _positions(self, builder: Builder) -> dict[str, Value]:
-        """Where the tile of a subgroup begins: pairs of work-groups have the same rows, where columns are even."""
+        """Where the tile of a subgroup begins.
+
+        Work-groups go in bands (rasterisation), so that neighbours share rows in the cache: pairs of them have the same
+        rows, where columns are even.
+        """
         plan = self.plan
         row_tiles, column_tiles = plan.tiles
         band = next(
@@ -411,7 +415,7 @@ class TensorCoreWriter:
         return loop.results[0]
 
     def _finish(self, builder: Builder, end: Epilogue, values: Mapping[str, Value], total: Value) -> None:
-        """Store what an output is made of, in each of its types."""
+        """The epilogue: compute an output from the sums, and store it in each of its types."""
         plan, type_ = self.plan, Coopmatrix(SUMS, self.plan.rows, COLUMNS, "matrix_acc")
         if end.formula.values[0] is not end.formula.targets[0]:
             total = self._apply(builder, end, values, total)
@@ -425,7 +429,7 @@ class TensorCoreWriter:
             builder.put(CoopStore(stored, memory, values[plan.row], column, CUT[plan.partial]))
 
     def _flat(self, access: Access) -> Access:
-        """A tensor as a matrix, where the columns of all outer loops lie in a row: so the copy engine can store it."""
+        """An output as one matrix, where the columns of all outer loops follow each other: TMA can store it."""
         plan = self.plan
         if plan.partial[1] or not (plan.outer or plan.parts > 1):
             return access
@@ -473,7 +477,7 @@ def verify_output(access: Access) -> None:
 
 
 def _added(term: Term, total: str) -> Iterator[Element]:
-    """The elements that are added to a sum before anything else is made of it, once each."""
+    """The addends of a sum that come before anything else of the epilogue, once each."""
     terms = list(reachable(term))
     readers: dict[int, list[Apply]] = {}
     for item in (one for one in terms if isinstance(one, Apply)):

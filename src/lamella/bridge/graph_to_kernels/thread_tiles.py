@@ -1,8 +1,8 @@
-"""Tiles of work-items: where work-items are threads each of them makes some neighbouring elements of an output.
+"""Register tiles of threads (thread coarsening): each thread of a GPU computes some neighbouring outputs.
 
-A thread hides what it waits for by the others, so there are as many tiles as a GPU has work for. Neighbouring threads
-have neighbouring lanes, then the same lanes of the tile below, which reads most of what that one reads. What a tile
-reads is loaded once, and its loops are written out, so that all loads are under way at once.
+Latency is hidden by other threads, so there are as many tiles as a GPU has work for. Neighbouring threads have
+neighbouring lanes, then the same lanes of the tile below, which reads most of what that one reads. What a tile reads is
+loaded once, and its loops are unrolled, so that all loads are in flight at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LANE = Scalar("i32")
 
 @dataclass(frozen=True, slots=True)
 class ThreadTiles:
-    """An output cut into tiles of work-items."""
+    """An output cut into register tiles of threads."""
 
     extents: Mapping[str, int]
     lane: str
@@ -91,9 +91,9 @@ class ThreadTiles:
         return dict(zip(reversed(self.tiled), reversed(pair), strict=False))
 
     def begin(self, builder: Builder) -> dict[str, Value]:
-        """Where the loops stand at the first element of a work-item's tile.
+        """The loop indices of the first element of a thread's tile.
 
-        The last tile along a loop begins early enough to be whole, and makes some elements again.
+        The last tile along a loop begins early enough to be whole, and computes some elements again.
         """
         counts = self.counts
         values = delinearize(builder, list(counts), counts, lambda: self._item(builder))
@@ -124,7 +124,7 @@ class ThreadTiles:
         return {**values, **moved}
 
     def fit(self, taps: Mapping[str, int], accesses: Sequence[Access], target: Target) -> ThreadTiles:
-        """The tiles with which a GPU is done first, for sums of so many steps, which read by some accesses."""
+        """The tile size with which a GPU is done first, for sums of so many steps, which read by some accesses."""
         least = WARPS * max(1, target.multiprocessors)
 
         def loaded(tiles: ThreadTiles) -> int:
@@ -151,7 +151,7 @@ class ThreadTiles:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """The places of a mode that are those of a tensor, beyond which nothing is read, and where indices may be."""
+    """The range of a mode, to which indices are clamped, and where indices may be."""
 
     first: int
     last: int
@@ -161,7 +161,7 @@ class Border:
 
 @dataclass(slots=True)
 class TileElements:
-    """The elements of a tensor that a tile has loaded, and their indices, which many of them share."""
+    """The loaded elements of a tile, and their indices, which many of them share."""
 
     builder: Builder
     access: Access

@@ -1,7 +1,7 @@
-"""Sums of rows of a matrix, a few for each matrix, where work-items are threads: what attention does with its values.
+"""Transposed GEMV: weighted sums of the rows of a matrix, as attention of few queries has with its values.
 
-The rows lie closest, so work-items take some of them each, side by side. The subgroups of a work-group share the sum:
-each adds up every so many-th step, and then one of them adds for each column what all have left in local memory.
+Rows are contiguous, so work-items take neighbouring elements of them. The subgroups of a work-group split the sum
+(split-K inside a work-group): each adds every so many-th step, then one of them reduces what all left in local memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BLOCK = "block of rows"
 
 @dataclass(frozen=True, slots=True)
 class TransposedGemv:
-    """A few sums of the rows of a matrix."""
+    """A few weighted sums of the rows of a matrix."""
 
     found: PreparedProduct
     real: Scalar
@@ -63,7 +63,7 @@ class TransposedGemv:
 
     @property
     def rows(self) -> int:
-        """Rows of a work-group."""
+        """Elements of a row of a work-group."""
         return WARP * self.piece
 
     @property
@@ -80,7 +80,7 @@ class TransposedGemv:
 def find_transposed_gemv(
     group: ProductGroup, tensors: Tensors, real: Scalar, target: Target
 ) -> TransposedGemv:
-    """How subgroups share a sum of rows; Unsupported says why they do not."""
+    """The plan of a transposed GEMV; Unsupported says why there is none."""
     if not target.has_threads:
         raise Unsupported("work-items are lanes")
     found = prepare_product(group, tensors, real)
@@ -107,13 +107,13 @@ def find_transposed_gemv(
 
 
 def write_transposed_gemv(plan: TransposedGemv, tensors: Tensors) -> list[TileKernel]:
-    """The kernel of a few sums of rows."""
+    """The kernel of a transposed GEMV."""
     return [_TransposedGemvWriter(plan, tensors).write()]
 
 
 @dataclass(slots=True)
 class _TransposedGemvWriter:
-    """The kernel while it is written."""
+    """Writes the kernel."""
 
     plan: TransposedGemv
     tensors: Tensors
@@ -159,7 +159,7 @@ class _TransposedGemvWriter:
         places: Sequence[tuple[int, ...]],
         room: Value,
     ) -> None:
-        """What a subgroup has of each sum, put into local memory."""
+        """Put the partial sums of a subgroup into local memory."""
         plan, real = self.plan, self.plan.real
         rows, inside = self._own_rows(builder, values)
         extents = plan.found.extents
@@ -195,7 +195,7 @@ class _TransposedGemvWriter:
     def _finish(
         self, builder: Builder, values: Mapping[str, Value], places: Sequence[tuple[int, ...]], room: Value
     ) -> None:
-        """The first subgroups add up what all have, one for each column, and store what is made of it."""
+        """The first subgroups reduce the partial sums, one for each column, and run the epilogue."""
         plan = self.plan
         rows, inside = self._own_rows(builder, values)
         own = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
