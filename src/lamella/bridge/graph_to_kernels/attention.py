@@ -1,10 +1,11 @@
-"""Attention in one kernel: scores of some queries, what is done to each row of them, and the mixture of the values.
+"""Fused attention in one kernel: scores of a block of queries, the operations on their rows (softmax), the second
+product.
 
     s[q, k] += query[q, …] * key[k, …];   rows: m >= f(s), e = exp(s - m), …;   y[q, d] += w[q, k] * value[k, d]
 
 A work-group takes some queries of one head and holds their scores, never those of all queries. Queries lie over the
-lanes while scores are computed, so that what is done to a row needs nothing of another lane; values are read in place,
-their dimension over the lanes, and the weights are the spread elements.
+lanes while scores are computed, so that row operations need nothing of another lane. Values are read in place, their
+dimension over the lanes, and the weights are broadcast elements.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ LANE = Scalar("i32")
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The stages of an attention: scores, what is done to rows of them, the mixture, and its outputs."""
+    """The stages of an attention: scores, operations on rows, the second product, and its epilogue."""
 
     scores: Contraction
     rows: tuple[Contraction, ...]
@@ -127,7 +128,7 @@ class RowStage:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRoles:
-    """Which loop of an attention is what."""
+    """The role of each loop of an attention."""
 
     attention: Attention
     real: Scalar
@@ -165,7 +166,7 @@ class AttentionRoles:
 def find_attention_roles(
     attention: Attention, tensors: Tensors, real: Scalar, target: Target, rows: int = 0
 ) -> AttentionRoles:
-    """Which loop is what, for so many queries of a work-group or those that fit a cache; Unsupported says why not."""
+    """The role of each loop, for so many queries of a work-group or those that fit a cache; else Unsupported."""
     extents = extents_of(attention.scores)
     product = attention.scores.values[0]
     if not isinstance(product, Apply):
@@ -215,7 +216,7 @@ def find_attention_roles(
 
 
 def _verify_outputs(attention: Attention, places: Mapping[str, tuple[Form, ...]], key: str) -> None:
-    """Others read what a row has one of, or the results: neither scores nor a mixture that is worked on further."""
+    """Refuse outputs but row values and results: scores are not read outside, nor mixtures worked on further."""
     scores = {name for name, forms in places.items() if any(form.coefficient(key) for form in forms)}
     hidden = {attention.mixture.targets[0].tensor} if attention.epilogues else set()
     if attention.outputs & (scores | hidden):
@@ -334,7 +335,7 @@ QUERIES: Key = (".queries", None)
 
 @dataclass(slots=True)
 class AttentionWriter:
-    """The kernel of an attention while it is written."""
+    """Writes the kernel of an attention."""
 
     roles: AttentionRoles
     tensors: Tensors
@@ -425,7 +426,7 @@ class AttentionWriter:
     def _find_span(
         self, builder: Builder, values: Mapping[str, Value], sizes: tuple[int, int]
     ) -> tuple[Value, Value, int] | None:
-        """The tiles of keys that the queries of a block see; None where that may be all of them."""
+        """The tiles of keys that the queries of a block see (mask bounds); None where that may be all."""
         roles, visible = self.roles, self.roles.visible
         if visible is None:
             return None
@@ -461,7 +462,7 @@ class AttentionWriter:
     def _copy_queries(
         self, builder: Builder, values: Mapping[str, Value], queries: Value, sizes: tuple[int, int]
     ) -> None:
-        """The queries of a work-group side by side, so that lanes go along them."""
+        """Pack the queries of a work-group side by side, so that lanes go along them."""
         roles = self.roles
         if len(roles.depth) != 1:
             raise Unsupported("its scores are sums over several loops")
@@ -529,7 +530,7 @@ class AttentionWriter:
     # --- rows of scores -------------------------------------------------------------------------------------------
 
     def _write_rows(self, builder: Builder, values: Mapping[str, Value], sizes: tuple[int, int]) -> None:
-        """What is done to rows of scores: each lane has a row of its own."""
+        """The operations on rows of scores: each lane has a row of its own."""
         height, rows = sizes
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         for begin in range(0, rows, COPIED):
@@ -607,7 +608,7 @@ class AttentionWriter:
         here.put(If(here.compare("lt", writing.loops[QUERY], here.constant(guard)), inside.region()))
 
     def _memory(self, number: int, tensor: str) -> Value:
-        """The memory of what a stage makes of scores: that of scores that nobody reads any more."""
+        """The memory of what a stage makes of scores: that of dead scores is reused."""
         if tensor in self.locals:
             return self.locals[tensor]
         later = {
@@ -627,7 +628,7 @@ class AttentionWriter:
     def _mix(
         self, builder: Builder, values: Mapping[str, Value], memory: Value, sizes: tuple[int, int]
     ) -> None:
-        """The mixture: the dimension of values over the lanes, queries as columns."""
+        """The second product: the dimension of values over the lanes, queries as columns."""
         roles = self.roles
         height, rows = sizes
         if roles.value_access.stride(roles.width) != 1:
@@ -650,12 +651,12 @@ class AttentionWriter:
 
 
 def _room(keys: int) -> int:
-    """The keys that the scores of a work-group have room for: memory of a kernel's own has a known size."""
+    """How many keys the scores of a work-group have room for: local memory has a static size."""
     return max(FEWEST_KEYS, 1 << (keys - 1).bit_length()) if is_open(keys) else keys
 
 
 def _own(memory: Value, element: str, loop: tuple[int, str], rows: int) -> Access:
-    """Memory of the kernel's own: the queries lie closest, then another loop."""
+    """Local memory: the queries contiguous, then another loop."""
     query: Form = Affine(0, ((QUERY, 1),))
     other: Form = Affine(0, ((loop[1], 1),))
     return Access(memory, element, (Axis(loop[0], rows, other), Axis(rows, 1, query)), True)
@@ -663,7 +664,7 @@ def _own(memory: Value, element: str, loop: tuple[int, str], rows: int) -> Acces
 
 @dataclass(slots=True)
 class RowWriter(TermWriter):
-    """Terms of one row of scores: scores are in memory of the kernel's own, reductions of the row are values."""
+    """Terms of one row of scores: scores are in local memory, reductions of the row are values."""
 
     accesses: Mapping[int, Access] = field(default_factory=dict)
     loops: Mapping[str, Value] = field(default_factory=dict)

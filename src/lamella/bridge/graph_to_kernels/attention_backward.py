@@ -1,4 +1,4 @@
-"""The way back through an attention, found among stages: which product, map and sum is which.
+"""The backward pass of attention, recognised among stages: which product, map and sum is which.
 
 s = q k',  t = g v',  w = exp(c s - l),  d = f w (t - a);   dq = d k,  dk = d' q,  dv = w' g
 """
@@ -45,7 +45,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class BackwardRoles:
-    """Which loop and which tensor of the way back is what."""
+    """The role of each loop and tensor of the backward pass."""
 
     extents: Mapping[str, int]
     query: str
@@ -73,7 +73,7 @@ class BackwardRoles:
 
 
 def find_attention_backward(stages: Sequence[Contraction], tensors: Tensors) -> BackwardRoles | None:
-    """The way back that stages are; None where they are something else."""
+    """The backward pass that stages are; None where they are something else."""
     if len(stages) != PRODUCTS + MAPS or sum(map(is_product, stages)) != PRODUCTS:
         return None
     try:
@@ -187,7 +187,7 @@ class _BackwardReader:
         return names[0], names[1], summed[0]
 
     def _factors(self, product: Contraction, key: str, along: str) -> tuple[Operand, Operand]:
-        """The sides of a product of the size of scores, that of keys last; its sum gets a name."""
+        """The operands of a product of the size of scores, that of keys last; its sum gets a name."""
         target, own, value = product.targets[0], extents_of(product), product.values[0]
         loops = meet([(target, self.places[target.tensor])], own)
         inner = [name for name in own if name not in loops]

@@ -1,7 +1,7 @@
-"""The keys that queries see: what a mask leaves of a row of scores, where the rest counts for nothing.
+"""Masks of attention (causal, sliding window) as bounds of the keys: what a mask hides is not read.
 
 A row that is `j <= p ? f(s[j]) : -inf`, its maximum, `exp` of the difference and their sum are the same without the
-keys behind `p`: those give -inf to a maximum, and 0 to a sum and to the mixture. So they need not be read.
+keys behind `p`: those give -inf to a maximum, and 0 to a sum and to the mixture.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEUTRAL = {">=": -inf, "+=": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """A place among the keys: a form over the loops of the scores, plus the values of some scalar tensors."""
+    """A bound of the keys: a form over the loops of the scores, plus the values of some scalar tensors."""
 
     form: Form
     scalars: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class _Row:
 def find_visible(
     rows: Sequence[tuple[Contraction, Mapping[str, Form]]], key: str, weights: str
 ) -> VisibleKeys | None:
-    """The keys that count in rows of scores; None where all may. `weights` are what the values are mixed with."""
+    """The visible keys of rows of scores; None where all may count. `weights` are what the values are mixed with."""
     found: VisibleKeys | None = None
     masked: dict[str, float] = {}
     for formula, loops in rows:
@@ -68,7 +68,7 @@ def find_visible(
 
 
 class _Masking:
-    """The value of a term at keys that a query does not see, as far as it is the same for all."""
+    """Evaluates terms at masked keys, as far as the value is the same for all."""
 
     def __init__(self, row: _Row, masked: Mapping[str, float]) -> None:
         self._row = row

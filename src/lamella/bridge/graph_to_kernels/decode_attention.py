@@ -1,10 +1,10 @@
-"""Attention of a few queries in one kernel where work-items are threads: a token, its heads that share keys together.
+"""Attention of a decoding step in one kernel on a GPU: a few queries, among them all heads that share keys (GQA).
 
     s[q, k] += query[q, …] * key[k, …];   rows: m >= f(s), e = exp(s - m), …;   y[q, d] += w[q, k] * value[k, d]
 
-Nothing is read twice, so memory decides how long it takes. The subgroups of a work-group share the keys of one head:
-each goes along the vectors of some keys, and keeps the queries in registers. Of what is done to rows of scores each
-query has one subgroup. Values are mixed as keys were multiplied, and what all subgroups have meets in local memory.
+Nothing is read twice, so memory bandwidth decides. The subgroups of a work-group share the keys of one head: each goes
+along the vectors of some keys, and keeps the queries in registers. One subgroup has the row operations of each query.
+Values are read as keys were, and partial results of all subgroups meet in local memory.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def write_decode_attention(
 
 
 def verify_warp_vectors(roles: AttentionRoles) -> None:
-    """Refuse what a subgroup does not go along."""
+    """Refuse vectors that a subgroup does not read in coalesced pieces."""
     if any(map(is_open, roles.extents.values())) or len(roles.depth) != 1 or roles.real.name != "f32":
         raise Unsupported("its extents are open, or its scores sums over several loops")
     depth, width = roles.extents[roles.depth[0]], roles.extents[roles.width]
@@ -93,14 +93,14 @@ def verify_warp_vectors(roles: AttentionRoles) -> None:
 
 
 def pieces_at_once(access: Access, each: int) -> int:
-    """Elements of a vector that a work-item reads at once: they begin at multiples of their number."""
+    """Elements of a vectorised load of a work-item, aligned to their number."""
     *others, _ = access.axes
     return gcd(PIECE // BYTES[access.element], each, *(axis.stride for axis in others))
 
 
 @dataclass(slots=True)
 class _DecodeAttentionWriter(AttentionWriter):
-    """The kernel while it is written; one region of work-items, with barriers."""
+    """Writes the kernel; one region of work-items, with barriers."""
 
     lane: Value = Value("")
     subgroup: Value = Value("")
@@ -117,12 +117,12 @@ class _DecodeAttentionWriter(AttentionWriter):
 
     @property
     def begun(self) -> int:
-        """Keys that a subgroup begins with."""
+        """Keys of the first trip of a subgroup."""
         return min(-(-self.keys // SUBGROUPS), MOST_FIRST)
 
     @property
     def has_more(self) -> bool:
-        """Whether there are more keys than those that subgroups begin with."""
+        """Whether there are more keys than those of the first trip."""
         return self.begun * SUBGROUPS < self.keys
 
     @property
@@ -196,7 +196,7 @@ class _DecodeAttentionWriter(AttentionWriter):
         return value if access.element == "f32" else builder.cast(value, self.roles.real)
 
     def _first_keys(self, builder: Builder) -> list[Value]:
-        """The keys that a subgroup begins with; those that are not there are the last one again."""
+        """The keys of the first trip; those that are not there are the last one again."""
         keys = []
         for step in range(self.begun):
             key = builder.arith("add", self.subgroup, builder.constant(step * SUBGROUPS))
@@ -222,7 +222,7 @@ class _DecodeAttentionWriter(AttentionWriter):
         source: tuple[Access, str],
         keys: Sequence[Value],
     ) -> list[list[Value]]:
-        """What a work-item has of the vectors of one trip: all loads are under way at once."""
+        """What a work-item has of the vectors of one trip: all loads are in flight at once."""
         access, along = source
         places = self._pieces(builder, self.roles.extents[along])
         return [
@@ -329,7 +329,7 @@ class _DecodeAttentionWriter(AttentionWriter):
     def _write_whole(
         self, writing: RowWriter, number: int, stage: RowStage, way: tuple[str, Value | None]
     ) -> Value | None:
-        """A stage, each key of a work-item written out; gives what it has of a reduction.
+        """A stage, unrolled over the keys of a work-item; gives its part of a reduction.
 
         A work-item behind the last key reads that one again. What it makes of it nobody reads.
         """
@@ -394,7 +394,7 @@ class _DecodeAttentionWriter(AttentionWriter):
     def _mix_values(
         self, builder: Builder, values: Mapping[str, Value], source: Access, parts: Value
     ) -> None:
-        """What a subgroup has of the mixture, put into local memory."""
+        """Put the part of the mixture of a subgroup into local memory."""
         roles, real = self.roles, self.roles.real
         places = self._pieces(builder, roles.extents[roles.width])
         sums = [builder.constant(0.0, real)] * (roles.rows * len(places))
@@ -434,7 +434,7 @@ class _DecodeAttentionWriter(AttentionWriter):
         return found
 
     def _finish(self, builder: Builder, values: Mapping[str, Value], parts: Value) -> None:
-        """Add up what all subgroups have, and store what outputs are made of it."""
+        """Reduce the parts of all subgroups, and run the epilogue."""
         roles, real = self.roles, self.roles.real
         width = roles.extents[roles.width]
         first = builder.arith("mul", self.subgroup, builder.constant(WARP))

@@ -253,7 +253,7 @@ class DepthwiseWriter:
         return self.parameters.close(builder, prod(sizes[name] for name in shared))
 
     def _is_near(self) -> bool:
-        """Whether the input fits the cache: then the loops go channel by channel, not row by row."""
+        """Whether the input is so small that the product before wrote it channel by channel, not row by row."""
         sizes = (_known(axis.size for axis in access.axes) for access in self.factors)
         return BYTES[self.plan.real.name] * max(sizes) <= NEAR_BYTES
 

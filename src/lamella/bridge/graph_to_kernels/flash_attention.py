@@ -1,12 +1,11 @@
-"""Attention of many keys on Hopper: tiles of keys and values stream past, and softmax goes on from tile to tile.
+"""Flash attention on Hopper: tiles of keys and values stream through local memory, with online softmax.
 
     s = k q;  n = max(m, s);  p = exp(c (s - n));  a = exp(c (m - n));  l = a l + sum p;  o = a o + v p;  y = o / l
 
-A work-group has 128 queries of one head, a subgroup 16 of them as columns; no score leaves its registers. The products
-of the next scores and of the last weights are begun together, so that the rows of one tile are computed while those of
-another are multiplied. Tiles come last first: of a causal mask, and of keys that end inside a tile, only the first one
-needs to be tested. Queries, keys and values are rounded to bf16, in whole tiles, by kernels of their own where they are
-not.
+A work-group has 128 queries of one head, a subgroup 16 of them as columns; scores never leave registers. The products
+of the next scores and of the last weights are issued together, so that softmax of one tile overlaps with the products
+of another. Tiles come last first: of a causal mask, and of keys that end inside a tile, only the first one needs to be
+tested. Queries, keys and values that are not bf16, or not whole tiles, are packed by kernels of their own.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ WEIGHTS = Coopmatrix(NARROW, TILE, COLUMNS, "matrix_b")
 def write_flash_attention(
     attention: Attention, tensors: Tensors, real: Scalar, target: Target
 ) -> list[TileKernel]:
-    """The kernels of an attention whose factors may be rounded; Unsupported says why there are none."""
+    """The kernels of an attention whose operands may be rounded; Unsupported says why there are none."""
     if not target.has_warpgroups or real.name != SUMS:
         raise Unsupported("no warpgroups compute it")
     roles = find_attention_roles(attention, tensors, real, target, TILE)
@@ -122,7 +121,7 @@ def _find_softmax(roles: AttentionRoles) -> tuple[SoftmaxReader, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What goes from tile to tile: the weights as a factor, the largest scores, and the sums of weights."""
+    """The loop-carried state: weights as an operand, running maxima, sums of weights."""
 
     weights: Value
     most: Value
@@ -133,7 +132,7 @@ class _State:
 
 @dataclass(slots=True)
 class _FlashAttentionWriter:
-    """The kernels while they are written."""
+    """Writes the kernels."""
 
     roles: AttentionRoles
     tensors: Tensors
@@ -195,7 +194,7 @@ class _FlashAttentionWriter:
     def _stream(
         self, builder: Builder, heads: Sequence[Value], values: Mapping[str, Value], tiles: Value
     ) -> tuple[Value, Value, Value]:
-        """The mixture of one head, the largest scores and the sums of weights."""
+        """The mixture of one head, the maxima and the sums of weights."""
         roles, (queries, keys, mixed) = self.roles, heads
         depth, width = roles.extents[roles.depth[0]], roles.extents[roles.width]
         sums = Coopmatrix(SUMS, width, COLUMNS, "matrix_acc")
@@ -231,7 +230,7 @@ class _FlashAttentionWriter:
         return builder.value(CoopMulAdd(value, weights, mixture, sums)), most, total
 
     def _hide(self, builder: Builder, scores: Value, at: Value, query: Value) -> Value:
-        """Scores without those of keys that a query does not see."""
+        """Mask scores: keys that a query does not see."""
         row, column, value = (builder.names.new() for _ in range(3))
         inner = builder.inner()
         key = inner.arith("add", at, inner.cast(row, INDEX))
@@ -245,7 +244,7 @@ class _FlashAttentionWriter:
         return builder.value(CoopApply(row, column, value, scores, SCORES, inner.region()))
 
     def _weigh(self, builder: Builder, scores: Value, most: Value, total: Value) -> _State:
-        """Softmax as far as this tile: what scores weigh, beside all before."""
+        """One step of online softmax: the weights of a tile, and the state rescaled."""
         factor = self.softmax.scale / log(2.0)
         scale = builder.constant(factor, REAL)
         here = builder.value(CoopReduce("max", "column", scores, ROW))
@@ -267,7 +266,7 @@ class _FlashAttentionWriter:
         return substitute_loops(held_access(element, self.tensors, stage.extents), stage.loops)
 
     def _store_rows(self, builder: Builder, values: Mapping[str, Value], most: Value, total: Value) -> None:
-        """Store logarithms of sums of exponentials: those of the sums here, and the largest scores."""
+        """Store row values: the logarithms of sums of exponentials, and the maxima."""
         roles, zero = self.roles, builder.constant(0)
         for element in self.softmax.stored(roles):
             access = self.accesses[id(element)]
@@ -290,7 +289,7 @@ class _FlashAttentionWriter:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _finish(self, builder: Builder, values: Mapping[str, Value], mixture: Value, total: Value) -> None:
-        """Store what outputs are made of."""
+        """The epilogue: store outputs."""
         roles = self.roles
         sums = Coopmatrix(SUMS, roles.extents[roles.width], COLUMNS, "matrix_acc")
         row, column, value = (builder.names.new() for _ in range(3))

@@ -1,11 +1,11 @@
-"""The way back through an attention on Hopper: scores are made again tile by tile, twice, and none is kept.
+"""The backward pass of flash attention on Hopper: scores are recomputed tile by tile, twice, and none is stored.
 
     keys:     p = exp(c q k - l),  d = p (g v - a);   dv += g' p,  dk += q' d     for 128 keys, queries stream by
     queries:  the same scores                         dq += k' d                  for 128 queries, keys stream by
 
-A work-group has 128 columns, a subgroup 16 of them. Keys and values of the first kernel, queries and what comes back of
-the second one stay in local memory; a tile of the others is a factor twice, once turned. Of a causal mask only the
-tiles on the diagonal are tested.
+A work-group has 128 columns, a subgroup 16 of them. Keys and values of the first kernel, queries and output gradients
+of the second one stay in local memory. A tile of the others is an operand twice, once transposed. Of a causal mask only
+the tiles on the diagonal are tested.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ WEIGHTS = Coopmatrix(NARROW, STREAMED, COLUMNS, "matrix_b")
 
 
 def write_flash_attention_backward(roles: BackwardRoles, real: Scalar, target: Target) -> list[TileKernel]:
-    """The kernels of the way back, whose factors may be rounded; Unsupported says why there are none."""
+    """The kernels of the backward pass, whose operands may be rounded; Unsupported says why not."""
     if not target.has_warpgroups or real.name != SUMS:
         raise Unsupported("no warpgroups compute it")
     extents = roles.extents
@@ -83,7 +83,7 @@ def write_flash_attention_backward(roles: BackwardRoles, real: Scalar, target: T
 
 @dataclass(slots=True)
 class _BackwardWriter:
-    """The kernels while they are written."""
+    """Writes the kernels."""
 
     roles: BackwardRoles
     target: Target
@@ -91,7 +91,7 @@ class _BackwardWriter:
     """Queries, keys, values and what comes back, as matrices of halves."""
 
     def write(self) -> list[TileKernel]:
-        """Those that lay factors, that of keys and values, and that of queries."""
+        """The kernels that pack operands, that of keys and values, and that of queries."""
         roles, kernels = self.roles, list[TileKernel]()
         factors = {"queries": roles.queries, "keys": roles.keys, "values": roles.values, "given": roles.given}
         for name, side in factors.items():
@@ -151,7 +151,7 @@ class _BackwardWriter:
         held: Sequence[Value],
         carried: Sequence[tuple[Value, Coopmatrix]],
     ) -> list[Value]:
-        """The gradients of keys and values with what the queries of one head add."""
+        """The gradients of keys and values, accumulated over the queries of one head."""
         roles, (first, own) = self.roles, columns
         rows = [writing.row_of(builder, name, values) for name in ("logs", "along")]
         end = builder.constant(roles.extents[roles.query])
@@ -206,7 +206,7 @@ class _BackwardWriter:
         spans: Sequence[tuple[Value, Value, bool]],
         carried: Sequence[tuple[Value, Coopmatrix]],
     ) -> list[Value]:
-        """The sums with what the tiles of some spans add; those of a span that is tested hide keys."""
+        """The sums, accumulated over the tiles of some spans; a span that is tested is masked."""
         heads = [writing.head(builder, name, values) for name in streamed.names]
         results, size = [value for value, _ in carried], builder.constant(TILES * STREAMED)
         for begin, last, tested in spans:
@@ -230,7 +230,7 @@ class _BackwardWriter:
         place: tuple[Value, bool],
         sums: Sequence[tuple[Value, Coopmatrix]],
     ) -> list[tuple[Value, Coopmatrix]]:
-        """The sums with what one tile adds: the first with what comes back to scores, a second one with weights."""
+        """The sums with those of one tile: first the gradient of the scores, perhaps a second with the weights."""
         (streamed, heads), (at, tested), roles = source, place, self.roles
         tiles = [writing.tile(body, name, head, at) for name, head in zip(streamed.names, heads, strict=True)]
         none, found = body.constant(0.0, SCORES), list(sums)
@@ -276,7 +276,7 @@ class _TiledOperands:
 
 @dataclass(slots=True)
 class _KernelWriter:
-    """One kernel while it is written."""
+    """Writes one kernel."""
 
     roles: BackwardRoles
     sides: Mapping[str, Operand]
@@ -305,19 +305,19 @@ class _KernelWriter:
         return head_view(builder, self.accesses[name], *self._spans(name), values)
 
     def hold(self, builder: Builder, name: str, values: Mapping[str, Value], own: Value) -> Value:
-        """The columns of a subgroup of a factor."""
+        """The columns of an operand that a subgroup keeps in local memory."""
         kind = Coopmatrix(NARROW, self._spans(name)[1][1], COLUMNS, "matrix_b")
         return builder.value(CoopLoad(self.head(builder, name, values), builder.constant(0), own, kind))
 
     def tile(self, builder: Builder, name: str, head: Value, at: Value, turned: bool = False) -> Value:
-        """A tile of a factor: its lines as rows, or turned as columns."""
+        """A tile of an operand: its lines as rows, or transposed as columns."""
         width = self._spans(name)[1][1]
         rows, columns = (width, STREAMED) if turned else (STREAMED, width)
         kind = Coopmatrix(NARROW, rows, columns, "matrix_a")
         return builder.value(CoopLoad(head, builder.constant(0), at, kind, not turned))
 
     def row_of(self, builder: Builder, name: str, values: Mapping[str, Value]) -> Value:
-        """The numbers of one head that each query has one of, as a column."""
+        """The row values of one head (one for each query), as a column."""
         roles, access = self.roles, self.accesses[name]
         if access.element != SUMS:
             raise Unsupported("what rows have one of is narrow")
@@ -368,7 +368,7 @@ def _weigh(builder: Builder, scores: Value, logs: Value, lines: Coopmatrix, scal
 
 
 def _score_gradient(builder: Builder, weights: Value, toward: Value, along: Value) -> Value:
-    """What comes back to scores, but for a factor."""
+    """The gradient of the scores, but for a factor."""
     spread = builder.value(CoopConstruct(along, SCORES))
     return builder.value(
         Arith("mul", (weights, builder.value(Arith("sub", (toward, spread), SCORES))), SCORES)
@@ -376,7 +376,7 @@ def _score_gradient(builder: Builder, weights: Value, toward: Value, along: Valu
 
 
 def _hide(builder: Builder, scores: Value, key: Value, query: Value, keys_are_rows: bool) -> Value:
-    """Scores without those of keys that come later than their query."""
+    """Masked scores: keys later than their query do not count."""
     row, column, value = (builder.names.new() for _ in range(3))
     inner = builder.inner()
     steps = (row, column) if keys_are_rows else (column, row)

@@ -1,6 +1,6 @@
-"""Kernels that write parts of one tensor as one: its work-groups are those of the parts, one part behind the other.
+"""Horizontal fusion: independent kernels become one, whose work-groups are those of the parts, one after the other.
 
-A launch of a GPU costs as much as moving megabytes, and what lies together has many parts.
+It is done for kernels that write parts of one tensor: a launch of a GPU costs as much as moving megabytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Run = tuple[KernelCall, Sequence[Contraction]]
 def fuse_parts_horizontally(
     functions: Sequence[Function], calls: Sequence[KernelCall], runs: Sequence[Run]
 ) -> tuple[list[Function], list[KernelCall]]:
-    """The kernels of a group and their calls, one for those runs that write parts one behind the other."""
+    """The kernels of a group and their calls, one for each run that writes parts one behind the other."""
     known, found = {item.name: item for item in functions}, list(calls)
     waiting = list(runs)
     while waiting:
@@ -64,7 +64,7 @@ def fuse_parts_horizontally(
 
 
 def fuse_horizontally(name: str, parts: Sequence[Written]) -> Written | None:
-    """One kernel and its call for some that have nothing to do with each other; None where they stay apart."""
+    """One kernel and its call for independent ones; None where they stay apart."""
     (first, call), groups = parts[0], [item.groups for _, item in parts]
     alike = all(
         item.attributes == first.attributes and other.once == call.once and not other.has_fault
@@ -77,7 +77,7 @@ def fuse_horizontally(name: str, parts: Sequence[Written]) -> Written | None:
 
 
 def _is_plain(function: Function) -> bool:
-    """Whether a kernel asks for its work-group's number alone, and has no memory of its own."""
+    """Whether a kernel asks for its work-group's number alone, and has no local memory."""
     kinds = [item.instruction for item in walk(function.body)]
     asked = {item.name for item in kinds if isinstance(item, Builtin)}
     return asked <= {GROUP, "subgroup_local_id", "subgroup_id"} and not any(
@@ -86,7 +86,7 @@ def _is_plain(function: Function) -> bool:
 
 
 class _HorizontalFusion:
-    """The kernel while it is written."""
+    """The fused kernel while it is written."""
 
     def __init__(self, parts: Sequence[Written]) -> None:
         self.parts = [(make_names_unique(item), call) for item, call in parts]

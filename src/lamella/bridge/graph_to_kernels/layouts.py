@@ -1,4 +1,4 @@
-"""Layouts of the tensors inside a graph: channels closest where products want their rows there, halos for windows.
+"""Layout assignment: channels-last where products want it, halos of zeros for windows, views instead of copies.
 
 Nothing of this is seen outside: inputs, outputs and weights lie as the user has them.
 """
@@ -36,7 +36,7 @@ Halo = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PlacedStages:
-    """An operation whose tensors are laid out: its stages, and what their tensors are called in the graph."""
+    """An operation whose tensors have layouts: its stages, and what their tensors are called in the graph."""
 
     stages: Stages
     names: Mapping[str, str]
@@ -46,7 +46,7 @@ class PlacedStages:
 
 @dataclass(slots=True)
 class LayoutPreference:
-    """How a tensor should lie for those who read it."""
+    """How the readers of a tensor want it to lie."""
 
     halo: dict[int, tuple[int, int]] = field(default_factory=dict)
     padded: bool = False
@@ -57,7 +57,7 @@ class LayoutPreference:
     """Its dimensions from outside to inside, where what only moves it would move nothing then."""
 
     def widen(self, dimension: int, low: int, high: int) -> None:
-        """Ask for room before and behind a dimension."""
+        """Ask for a halo before and behind a dimension."""
         before = self.halo.get(dimension, (0, 0))
         self.halo[dimension] = max(before[0], low), max(before[1], high)
 
@@ -65,9 +65,10 @@ class LayoutPreference:
 def choose_layouts(
     operations: Sequence[PlacedStages | None], pinned: Iterable[str], moved: bool = False
 ) -> dict[str, Layout]:
-    """The layouts of tensors that lie in another way than row by row; those that are pinned keep that.
+    """The layouts of tensors that do not lie row by row; pinned tensors do.
 
-    With `moved` attentions store their results as what moves those wants them, so that nothing has to.
+    With `moved` attentions store their results in the order that the next product reads, so that nothing has to be
+    moved.
     """
     choosing = _Choosing(set(pinned), moved)
     for item in operations:
@@ -83,7 +84,7 @@ def choose_layouts(
 
 
 class _Choosing:
-    """The layouts while they are chosen."""
+    """Layouts while they are assigned, from readers to writers."""
 
     def __init__(self, pinned: set[str], moved: bool = False) -> None:
         self.pinned = pinned
@@ -95,6 +96,7 @@ class _Choosing:
         self._ordered: dict[object, dict[str, tuple[int, ...]]] = {}
         """What was found for stages, by their identity: equal operations share theirs, and callers keep them."""
 
+    # --- preferences of readers ----------------------------------------------------------------------------------------
     # --- what readers preference ----------------------------------------------------------------------------------------
 
     def read(self, item: PlacedStages) -> None:
@@ -133,7 +135,7 @@ class _Choosing:
         preference.padded |= len(shape) > 1
 
     def pass_on(self, item: PlacedStages) -> None:
-        """LayoutPreference of what a copy reads that it lies as the copy should, so that it moves nothing."""
+        """Pass the preference for a copy on to its source, so that the copy is a view."""
         copy = self._copy_of(item.stages)
         if copy is None:
             return
@@ -154,7 +156,7 @@ class _Choosing:
         asked.plain |= preference.plain and len(rows) == 1
 
     def _pass_order(self, copy: Copy, read: str, wanted: tuple[int, ...] | None) -> None:
-        """LayoutPreference that a source lies so that its copy is a view: row by row where dimensions are split or joined."""
+        """Ask a source to lie so that its copy is a view: row by row where dimensions are split or joined."""
         order, plain = copy.order(), tuple(range(len(copy.shapes[0])))
         if order is None and wanted in (None, plain):
             self.preferences.setdefault(read, LayoutPreference()).order = tuple(range(len(copy.shapes[1])))
@@ -166,7 +168,7 @@ class _Choosing:
     # --- what writers choose --------------------------------------------------------------------------------------
 
     def write(self, item: PlacedStages) -> None:
-        """Choose how the outputs of an operation lie."""
+        """Assign the layouts of an operation's outputs."""
         orders = self._known_orders(item)
         for output in item.stages.outputs:
             name = item.names[output]
@@ -207,7 +209,7 @@ class _Choosing:
                 self.found[name] = layout
 
     def _copied(self, item: PlacedStages, copy: Copy, preference: LayoutPreference | None) -> Layout:
-        """The layout with which a copy is the memory of what it reads, where that has the room that is wished."""
+        """The layout with which a copy is a view of its source, where that has the halo that is preferred."""
         shape, read = copy.shapes[0], item.names.get(copy.source.tensor, "")
         view = None
         if read in self.orders:
@@ -219,7 +221,7 @@ class _Choosing:
         return view if all(inside) else self._layout(shape, _sorted_order(shape, view.strides), preference)
 
     def _part_of(self, item: PlacedStages, preference: LayoutPreference | None) -> Layout | None:
-        """The layout with which a slice is the memory of a part of what it reads, where neighbours are read there."""
+        """The layout with which a slice is a view of its source, where its contiguous dimension stays so."""
         part = _part_of(item.stages)
         read = "" if part is None else item.names.get(part.source.tensor, "")
         if part is None or read not in self.orders or (preference is not None and preference.halo):
@@ -269,7 +271,7 @@ class _Choosing:
         return self._ordered[key]
 
     def orders_of(self, item: PlacedStages) -> dict[str, tuple[int, ...]]:
-        """The order of the dimensions of each output: that of a product's rows, or that of the largest input."""
+        """The dimension order of each output: that of a product's rows, or that of the largest input."""
         found: dict[str, tuple[int, ...]] = {}
         for number, stage in enumerate(item.stages.contractions):
             factors = product_factors(stage, item.fixed)

@@ -1,8 +1,8 @@
-"""Formulas without the tests that they do not need: cut where a window leaves its tensor, and windows as bounds.
+"""Loop peeling at borders (index-set splitting): formulas without the bounds tests that inner steps do not need.
 
-`y[i] >= x[|2 * i + j - 1|]` tests its index in every step, and fails at the first and the last `i` only. Cut there,
-the steps between have an index that stays inside. A tested index whose other loops are open already is better counted
-through itself, from `max(0, 2 * i - 1)` up to `min(n, 2 * i - 1 + k)`: what would be skipped is not reached.
+`y[i] >= x[|2 * i + j - 1|]` tests its index in every step, and fails at the first and the last `i` only. Split there,
+the inner steps have an index that stays inside. A tested index whose other loops are open already becomes the bounds of
+a loop instead, from `max(0, 2 * i - 1)` up to `min(n, 2 * i - 1 + k)`: what would be skipped is not reached.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shapes = Mapping[Key, tuple[int, ...]]
 
 
 def peel_borders(formula: Contraction, lane: str, shapes: Shapes) -> list[Contraction]:
-    """The formula over the first, the inner and the last steps of a loop, whichever there are; or as it is."""
+    """The formula over the first, the inner and the last steps of a loop, whichever there are; or unchanged."""
     extents = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
     if any(isinstance(item, Guard) for target in formula.targets for item in target.indices):
         return [formula]
@@ -42,10 +42,10 @@ def peel_borders(formula: Contraction, lane: str, shapes: Shapes) -> list[Contra
 
 
 def eliminate_guards(formula: Contraction, shapes: Shapes) -> Contraction:
-    """The formula with terms for tested indices that are replaced outside, where those surely are inside.
+    """The formula without guards that are proved: terms for tested indices that are replaced outside.
 
-    `x[|i - 3 <> 3 - i : 225 - i|]` is `x[i < 3 ? 3 - i : i - 3 > 111 ? 225 - i : i - 3]`: no step has to be told
-    apart any more, and the index is computed where its loops are.
+    `x[|i - 3 <> 3 - i : 225 - i|]` is `x[i < 3 ? 3 - i : i - 3 > 111 ? 225 - i : i - 3]`: no step has to be told apart
+    any more, and the index is computed where its loops are.
     """
     replaced = [item for item, _ in guards_of(formula, shapes) if None not in (item.below, item.above)]
     lane = formula.loops[0] if formula.loops else None
@@ -95,7 +95,7 @@ def _stays_inside(
 
 
 def guards_of(formula: Contraction, shapes: Shapes) -> Iterator[tuple[Guard, int]]:
-    """The tested indices of a formula with the sizes that they are tested against."""
+    """The guards of a formula: tested indices with the sizes that they are tested against."""
     for element in _elements(formula):
         shape = shapes.get(_key(element))
         for index, size in zip(element.indices, shape or (), strict=False):
@@ -205,7 +205,7 @@ class _Shift:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A loop that only a tested index counts, and always the same one: the index is counted itself."""
+    """A loop that only a tested index counts, always the same one: the loop can run over the index itself."""
 
     loop: str
     base: Form

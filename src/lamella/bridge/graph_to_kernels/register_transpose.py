@@ -1,8 +1,8 @@
-"""Maps of vectors that read across the order in which they write: tiles of what is read are turned in registers.
+"""Transposes in registers: pointwise maps on vectors that read across the order in which they write.
 
-Along the lanes of the output a transposed input lies far apart. So a tile is read along the input, a cache line in each
-row, as a cooperative matrix, which turns it; it is kept in local memory in the order of the output, and the map goes
-over the tile along the output's own order.
+Along the lanes of the output a transposed input lies far apart. So a tile is loaded along the input, a cache line in
+each row, as a cooperative matrix, which transposes it. It is kept in local memory in the order of the output, and the
+map goes over the tile along the output's own order.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _matrix_places(plan: TransposePlan, form: Form, size: int) -> tuple[Form, Fo
 
 
 class TransposeWriter:
-    """The body of a kernel over tiles while it is written."""
+    """Writes the body of a kernel over tiles."""
 
     def __init__(
         self, plan: TransposePlan, held: Mapping[str, GroupTensor], builder: Builder, real: Scalar
@@ -143,7 +143,7 @@ class TransposeWriter:
                 self._store(inner.body, corner, views, tiles)
 
     def _tiles(self) -> dict[tuple[str, Form], Value]:
-        """Local memory for each place that is read across."""
+        """Local memory for each access that is read across."""
         plan = self.plan
         found: dict[tuple[str, Form], Value] = {}
         for item in plan.stage.reads():
@@ -157,7 +157,7 @@ class TransposeWriter:
     def _transpose_tile(
         self, builder: Builder, view: TensorView, form: Form, corner: Mapping[str, Value], tile: Value
     ) -> None:
-        """Read a tile along the input, and keep it in the order of the output."""
+        """Load a tile along the input, and keep it in the order of the output."""
         plan, element = self.plan, stored_type(view.element)
         stride = form.coefficient(plan.along)
         places = _matrix_places(plan, form, view.shape[0])

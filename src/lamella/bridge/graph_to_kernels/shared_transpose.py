@@ -1,9 +1,8 @@
-"""Maps of threads that read across the order in which they write: tiles of what is read lie in local memory.
+"""Transposes through shared memory: pointwise maps on a GPU that read across the order in which they write.
 
-Neighbouring work-items should touch neighbouring places, and of two tensors that lie in different orders one cannot be
-read as the other is written. So a work-group has a tile: its work-items bring it along the input, all of them at once,
-meet, and go over it along the output. Rows of a tile are an odd number of elements apart, so that both ways find all
-banks of local memory.
+Loads and stores are coalesced along different dimensions. So a work-group has a tile: its work-items load it along the
+input, meet at a barrier, and go over it along the output. Rows of a tile are padded to an odd number of elements, so
+that neither direction has bank conflicts.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class SharedTransposePlan:
 def plan_shared_transpose(
     kernel: FlatKernel, tensors: Mapping[str, GroupTensor]
 ) -> SharedTransposePlan | None:
-    """The tiles of maps that read across their order; None where they do not, or where they have loops of their own."""
+    """The tiles of maps that read across their order; None where they do not, or have loops of their own."""
     first, extents = kernel.stages[0], kernel.extents
     steps = [extents[name] for name in first.loops]
     if len(steps) < 2 or any(map(is_open, steps)) or prod(steps) < LEAST_STEPS:
@@ -119,13 +118,13 @@ def _reads(kernel: FlatKernel) -> list[Key] | None:
 
 
 def _closest(form: Form, extents: Mapping[str, int]) -> str | None:
-    """The longest loop along which places are neighbours."""
+    """The longest loop along which places are contiguous."""
     names = [name for name, factor in form.terms if abs(factor) == 1 and extents[name] > 1]
     return max(names, key=lambda name: extents[name], default=None)
 
 
 def _sides(along: tuple[str, int], across: tuple[str, int]) -> tuple[TiledLoop, TiledLoop]:
-    """The sides of a tile: one that is short leaves more to the other."""
+    """The sides of a tile: a short one leaves more to the other."""
     first, second = (extent if extent <= LONGEST else SIDE for _, extent in (along, across))
     if first * second < AREA:
         first, second = _wider(along[1], first, second), _wider(across[1], second, first)
@@ -133,14 +132,14 @@ def _sides(along: tuple[str, int], across: tuple[str, int]) -> tuple[TiledLoop, 
 
 
 def _wider(extent: int, size: int, other: int) -> int:
-    """A side as long as the other one leaves room for, in whole subgroups where it does not end."""
+    """A side as long as the other one allows, in whole subgroups where it does not end."""
     return min(extent, ITEMS, max(size, AREA // other // WARP * WARP))
 
 
 def _fitting(
     keys: list[Key], sides: tuple[TiledLoop, TiledLoop], tensors: Mapping[str, GroupTensor]
 ) -> Iterator[Key]:
-    """As many places as there is local memory for."""
+    """As many elements as local memory holds."""
     room, used = prod(_room(*sides)), 0
     for key in keys:
         used += room * BYTES[stored_type(tensors[key[0]].element)]
@@ -150,7 +149,7 @@ def _fitting(
 
 
 def _room(along: TiledLoop, across: TiledLoop) -> tuple[int, int]:
-    """The modes of a tile in local memory: what work-items bring at once may be more than the tile has."""
+    """The modes of a tile in local memory; what work-items load at once may be more than the tile has."""
     return _passes(across.size, along.size) * _rows(across.size) | 1, across.size
 
 
@@ -165,7 +164,7 @@ def _passes(size: int, rows: int) -> int:
 
 
 class SharedTransposeWriter:
-    """The body of a kernel over tiles while it is written."""
+    """Writes the body of a kernel over tiles."""
 
     def __init__(
         self,
@@ -238,7 +237,7 @@ class SharedTransposeWriter:
         views: Mapping[tuple[str, int | None], TensorView],
         tiles: Mapping[Key, Value],
     ) -> None:
-        """Read a tile along the input: all that a work-item reads is under way before it keeps any of it."""
+        """Load a tile along the input into local memory: all loads of a work-item are in flight first."""
         plan = self.plan
         count = _passes(plan.across.size, plan.along.size)
         rows = [self._moved(builder, place[1], step, plan.across) for step in range(count)]

@@ -1,4 +1,4 @@
-"""Softmax among the stages of an attention: what scores are multiplied with, and what their exponentials become."""
+"""Softmax among the stages of an attention: the scale of scores, and what becomes of their exponentials."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Maps of what several formulas put together, as maps of the parts: nobody writes the whole to read it again.
+"""Pointwise consumers of a concatenation, split into consumers of its parts: the whole is never written.
 
     c[i, j] = a[i, j];  c[i, j + n] = b[i, j];  y[i, k] = f(c[i, k], g[k])
 
 is `y[i, j] = f(a[i, j], g[j])` and `y[i, j + n] = f(b[i, j], g[j + n])`. Where others read `c` too, each part is
-written beside what is made of it.
+written beside what is computed from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PART = "/part"
 
 
 def split_concat_consumers(stages: Stages) -> Stages:
-    """The stages with the maps of tensors that lie together cut into maps of their parts."""
+    """The stages with pointwise consumers of concatenations split into consumers of their parts."""
     found, written = stages, Counter(item.tensor for stage in stages.contractions for item in stage.targets)
     for name, parts in written.items():
         if parts > 1:
@@ -37,7 +37,7 @@ def split_concat_consumers(stages: Stages) -> Stages:
 
 
 def _split_consumer(stages: Stages, name: str) -> Stages:
-    """The stages with the one map of a tensor cut, where the tensor is made of parts."""
+    """The stages with the one consumer of a tensor split, where the tensor is a concatenation."""
     contractions = stages.contractions
     places = [
         place for place, item in enumerate(contractions) if any(one.tensor == name for one in item.targets)
@@ -133,7 +133,7 @@ def _loops_read(stage: Contraction, name: str, stages: Stages) -> list[str] | No
 
 
 def _of_part(reader: Contraction, own: Sequence[str], part: Contraction) -> Contraction:
-    """What a map makes of a part."""
+    """The consumer of one part."""
     moved = replace_terms(part, {loop.index: Index(f"{loop.index}{PART}") for loop in part.loops})
     (target,), (value,) = moved.targets, moved.values
     terms = {

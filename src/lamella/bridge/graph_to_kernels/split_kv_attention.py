@@ -1,12 +1,12 @@
-"""Attention of a few queries whose keys several work-groups share: a token and its cache, of any length.
+"""Split-KV attention (flash decoding): a few queries, whose keys several work-groups share; any number of keys.
 
     s[q, k] += query[q, …] * key[k, …];   m >= s, e = exp(s - m), l += e;   y[q, d] += e[q, k] * value[k, d] / l
 
-Each subgroup goes along some keys by itself: all its lanes know the scores, so it keeps the largest one, the sum of the
-weights and its part of the mixture in registers, and goes on from keys to keys as softmax does. The subgroups of a
-work-group meet once, in local memory. What the work-groups of a head have, a second kernel joins.
+Each subgroup goes along some keys by itself with online softmax: the running maximum, the sum of the weights and its
+part of the mixture stay in registers. The subgroups of a work-group meet once, in local memory. A second kernel
+combines the partial results of the work-groups of a head.
 
-Which keys a subgroup begins with depends on nothing that a run tells, so that they can be loaded before anything else.
+The first keys of a subgroup depend on nothing that a run tells, so they are prefetched before anything else.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def write_split_kv_attention(
 
 
 def _held(roles: AttentionRoles, parts: int, inner: Sequence[tuple[str, int]]) -> Access:
-    """What each part of each head has, by some loops more; the last of them the closest."""
+    """The temporary of partial results of each part of each head, by some loops more; the last of them contiguous."""
     loops = [(name, roles.extents[name]) for name in roles.outer] + [(PART, parts), *inner]
     axes, stride = list[Axis](), 1
     for name, size in reversed(loops):
@@ -108,7 +108,7 @@ def _exponential(builder: Builder, number: Value, most: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a subgroup has of each query: the largest score, the sum of weights, and its elements of the mixture."""
+    """The online softmax state of each query: running maximum, sum of weights, part of the mixture."""
 
     most: list[Value]
     total: list[Value]
@@ -128,7 +128,7 @@ class _State:
 
 @dataclass(slots=True)
 class _PartWriter(AttentionWriter):
-    """The kernel of what a work-group has of a head while it is written."""
+    """Writes the kernel of the partial results of a work-group."""
 
     softmax: SoftmaxReader = field(kw_only=True)
     parts: int = field(kw_only=True)
@@ -219,7 +219,7 @@ class _PartWriter(AttentionWriter):
         queries: Sequence[Sequence[Value]],
         sides: Sequence[Access],
     ) -> _State:
-        """All keys of a subgroup: some at places that are known, the others up to the last that counts."""
+        """All keys of a subgroup: a first trip of known keys, then a loop up to the last visible one."""
         count = min(AT_ONCE, -(-self.keys // self.step))
         keys = [self._key(builder, self.first, step) for step in range(count)]
         state = self._take_keys(builder, values, (queries, sides, keys), None)
@@ -247,7 +247,7 @@ class _PartWriter(AttentionWriter):
         given: tuple[Sequence[Sequence[Value]], Sequence[Access], Sequence[Value]],
         before: _State | None,
     ) -> _State:
-        """Go on with some keys; those that are not there, or are hidden, count for nothing."""
+        """Update the state with some keys; those that are hidden or not there count for nothing."""
         (queries, sides, keys), roles = given, self.roles
         most = builder.constant(self.keys - 1)
         places = [{**values, roles.key: builder.arith("min", key, most)} for key in keys]
@@ -301,7 +301,7 @@ class _PartWriter(AttentionWriter):
     # --- what a work-group has ----------------------------------------------------------------------------------------
 
     def _spill_state(self, builder: Builder, state: _State, sums: Value, rows: Value) -> None:
-        """Put what a subgroup has into local memory."""
+        """Put the state of a subgroup into local memory."""
         each = len(state.sums[0])
         first = builder.arith("mul", self.lane, builder.constant(each))
         for query, row in enumerate(state.sums):
@@ -315,7 +315,7 @@ class _PartWriter(AttentionWriter):
                     inner.store(item, rows, places)
 
     def _finish(self, builder: Builder, values: Mapping[str, Value], sums: Value, rows: Value) -> None:
-        """Join what the subgroups have; each work-item has some elements of the mixture."""
+        """Combine the states of the subgroups; each work-item has some elements of the mixture."""
         roles, width = self.roles, self.roles.extents[self.roles.width]
         inner = (roles.query, roles.rows)
         parts = self.parameters.add(PARTS, _held(roles, self.parts, [inner, (roles.width, width)]))
@@ -345,13 +345,13 @@ class _PartWriter(AttentionWriter):
 def combine_partials(
     builder: Builder, tops: Sequence[Value], totals: Sequence[Value], sums: Sequence[Value]
 ) -> tuple[Value, Value, Value]:
-    """The largest score of some parts, their sum of weights, and an element of their mixture."""
+    """Combine partial results: the maximum, the sum of weights, and an element of the mixture."""
     factors, top = rescale_factors(builder, tops)
     return top, weighted(builder, factors, totals), weighted(builder, factors, sums)
 
 
 def rescale_factors(builder: Builder, tops: Sequence[Value]) -> tuple[list[Value], Value]:
-    """By what weights of parts are multiplied that were taken from the largest score of each, and that of all."""
+    """The factors that rescale partial results to a common maximum, and that maximum."""
     top = tops[0]
     for item in tops[1:]:
         top = builder.arith("max", top, item, type_=REAL)
@@ -368,7 +368,7 @@ def weighted(builder: Builder, factors: Sequence[Value], given: Sequence[Value])
 
 @dataclass(slots=True)
 class _JoinWriter:
-    """The kernel that joins the parts of all heads while it is written: a subgroup for each query."""
+    """Writes the kernel that combines the partial results of all heads: a subgroup for each query."""
 
     roles: AttentionRoles
     tensors: Tensors
@@ -424,7 +424,7 @@ class _JoinWriter:
     def _find_factors(
         self, builder: Builder, lane: Value, rows: Sequence[Access], values: Mapping[str, Value]
     ) -> tuple[list[Value], Value]:
-        """By what the mixture of each part is multiplied, and the sum of all weights; each lane knows one part."""
+        """The rescaling factor of each part, and the sum of all weights; each lane knows one part."""
         own = builder.arith("min", lane, builder.constant(self.parts - 1, LANE), type_=LANE)
         here = {**values, PART: builder.cast(own, INDEX)}
         top, total = (builder.load(item.memref, item.places(builder, here), REAL) for item in rows)

@@ -361,7 +361,7 @@ class TensorCoreWriter:
     def _begin(
         self, builder: Builder, values: Mapping[str, Value]
     ) -> tuple[Value | None, Sequence[Epilogue]]:
-        """The initial accumulator and the epilogues without it: an addend is loaded while the first stages are copied."""
+        """The initial sums, and the epilogues without them: an addend is loaded while the first stages are copied."""
         plan, (first, *others) = self.plan, self.plan.found.epilogues
         output = self.accesses[id(first.formula.targets[0])]
         added = next(

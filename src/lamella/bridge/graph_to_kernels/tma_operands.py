@@ -1,4 +1,4 @@
-"""Factors of attention as matrices whose tiles the copy engine brings, and the order of its work-groups."""
+"""Operands of attention as matrices that TMA (the copy engine of Hopper) reads in tiles, and its grid order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TILE = 128
 
 
 def flatten_lines(access: Access, line: str, inner: str) -> Access:
-    """A factor as a matrix: what is closer than its lines, vectors of several heads perhaps, and all lines as one."""
+    """An operand as a matrix: what is closer than its lines (vectors of several heads perhaps), and all lines as one."""
     axes = [axis for axis in access.axes if axis.size > 1 or axis.index.symbols]
     places = [place for place, axis in enumerate(axes) if axis.index.coefficient(line)]
     if len(places) != 1 or places[0] == len(axes) - 1:
@@ -39,7 +39,7 @@ def flatten_lines(access: Access, line: str, inner: str) -> Access:
 
 
 def _joined(axes: Sequence[Axis]) -> Axis:
-    """Modes that lie in a row as one."""
+    """Contiguous modes fused into one."""
     size, stride, index = 1, axes[-1].stride, Affine[str](0)
     for axis in reversed(axes):
         if axis.stride != stride * size or axis.ring:
@@ -50,7 +50,7 @@ def _joined(axes: Sequence[Axis]) -> Axis:
 
 
 def with_pairs(kernel: TileKernel) -> TileKernel:
-    """The kernel whose reals begin where two are moved at once, as do all their rows."""
+    """The kernel with the alignment of pairs promised for its reals and all their rows."""
     parameters = []
     for item in kernel.parameters:
         kind = item.type
@@ -70,9 +70,9 @@ def padded(count: int) -> int:
 def tma_operand(
     access: Access, keys: tuple[Key, str], line: str, loops: Sequence[str], extents: Mapping[str, int]
 ) -> tuple[Access, Key, list[TileKernel]]:
-    """A factor as a matrix of halves in whole tiles, with its key: as it lies, or laid and rounded by a kernel.
+    """An operand as a matrix of halves in whole tiles, with its key: in place, or packed and rounded by a kernel.
 
-    The last of the loops goes along vectors; keys are that of the factor and a word for what is laid.
+    The last of the loops goes along vectors. Keys are that of the operand and a word for what is packed.
     """
     (key, word), count, inner = keys, extents[line], loops[-1]
     try:
@@ -105,10 +105,10 @@ def head_view(
 def balanced_blocks(
     builder: Builder, loops: Sequence[str], sizes: Mapping[str, int], block: str, target: Target
 ) -> dict[str, Value]:
-    """The numbers that a work-group stands for: blocks from the first to the last, all heads of each.
+    """The indices of a work-group: blocks from the first to the last, all heads of each, balanced.
 
-    The first blocks are the longest ones. Multiprocessors take work-groups in turns, every second turn backwards, so
-    that who had the longest of one turn has the shortest of the next.
+    The first blocks are the longest ones. Multiprocessors take work-groups in rounds, every second round backwards, so
+    that who had the longest of one round has the shortest of the next.
     """
     names = [block, *(name for name in loops if sizes[name] > 1)]
     total, together = prod(sizes[name] for name in names), max(1, target.multiprocessors)
