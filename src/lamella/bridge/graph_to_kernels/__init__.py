@@ -1,7 +1,7 @@
-"""A graph as kernels: those of its fused groups and of its other operations.
+"""Kernel generation: the kernels of a graph, those of its fused groups and of its other operations.
 
-Other compound operations are decomposed first, and groups that have no kernel as a whole; those without a formula, and
-the few formulas that no kernel is written for, stay native.
+Other compound operations are decomposed first, and so are groups that have no kernel as a whole. Operators without a
+formula stay native, and so do the few formulas that no kernel is written for.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ F32 = Scalar("f32")
 
 @dataclass(slots=True)
 class KernelWriter:
-    """The kernels of a graph while they are written; `wide` computes every real in 64 bits."""
+    """Writes the kernels of a graph; `wide` computes every real in 64 bits."""
 
     library: Library
     wide: bool = False
@@ -400,6 +400,7 @@ class KernelWriter:
         groups: int,
         faults: bool,
     ) -> KernelCall:
+        """Finish a kernel."""
         name = self._name(instance)
         self.functions.append(Function(name, tuple(parameters), builder.region()))
         return KernelCall(name, tuple(operands), groups, faults)
@@ -439,9 +440,9 @@ def _pairs(operation: Operation, named: Operation) -> Iterator[tuple[str, str]]:
 
 
 def _shift(stages: Stages, layouts: Mapping[str, Layout]) -> int | None:
-    """How far behind its source the copy begins that the one formula is, if it moves nothing.
+    """The offset of a copy in its source, in elements, if the one formula is a copy that can be a view.
 
-    That of a part lies with gaps: what lies row by row may leave the graph, which then has memory of its own.
+    A view of a part has gaps. What leaves the graph may have to lie row by row; it then has memory of its own.
     """
     tensors: dict[Key, TensorView] = {
         (name, None): TensorView(Value("t"), item.element, item.shape, layouts.get(name))
@@ -622,7 +623,7 @@ def _plan_one(
 
 
 class _Placing:
-    """The kernels of a graph while layouts are chosen: where one cannot be written for them, they are given up."""
+    """Writes the kernels while layouts are assigned: where one cannot be written for them, the layouts are given up."""
 
     def __init__(
         self,
@@ -671,7 +672,7 @@ class _Placing:
         return deduplicate_kernels(written)
 
     def _cuts(self, found: KernelGraph, operation: Operation) -> bool:
-        """Whether an operation is no part of a list of launches: it has no kernels, or a pack of unknown length."""
+        """Whether an operation ends a launch list: it has no kernels, or a pack of unknown length."""
         packs = any(isinstance(item, Pack) for item in (*operation.inputs, *operation.outputs))
         return packs or found.key(operation) in self.native
 

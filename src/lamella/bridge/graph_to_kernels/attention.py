@@ -1,5 +1,4 @@
-"""Fused attention in one kernel: scores of a block of queries, the operations on their rows (softmax), the second
-product.
+"""Fused attention in one kernel: scores of a block of queries, row operations (softmax), the second product.
 
     s[q, k] += query[q, …] * key[k, …];   rows: m >= f(s), e = exp(s - m), …;   y[q, d] += w[q, k] * value[k, d]
 

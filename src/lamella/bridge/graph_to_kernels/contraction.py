@@ -1,4 +1,4 @@
-"""One kernel for one contraction: work-items over the places it writes, loops inside them over the rest."""
+"""Loop nests: one kernel for one contraction, work-items over the places it writes, sequential loops inside."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def write_contraction(
     begun: Held,
     least: int = GROUP_STEPS,
 ) -> tuple[int, bool]:
-    """Write the body of a kernel; gives the number of its work-groups and whether it may find steps without value.
+    """Write the body of a kernel; gives the number of its work-groups and whether steps may have no value.
 
     `begun` says what the target holds before, `least` how many steps a work-group should have.
     """
@@ -135,7 +135,7 @@ def _row_behind(writing: TermWriter, name: str, number: int) -> TermWriter:
 
 
 def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
-    """Rows that data send to their places: some at a time where they are added up, else one by one."""
+    """Scattered rows: some at a time where they are accumulated, else one by one."""
     if steps.parts > 1:
         _write_own_rows(writing, part, steps)
         return
@@ -164,7 +164,7 @@ def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> Non
 
 
 def _write_own_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
-    """Rows one by one, those alone that go to the places of this work-group: each place gets its own in their order."""
+    """Scattered rows one by one; each work-group takes those of its own places, in their order (deterministic)."""
     index = find_sending(part, steps.items[-1])
     if index is None:
         raise Unsupported("data do not tell where rows go")
@@ -183,7 +183,7 @@ def _write_own_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) ->
 def _write_together(
     rows: Sequence[TermWriter], part: Contraction, steps: LoopSplit, alike: Sequence[Test]
 ) -> None:
-    """Rows that go to one place are added to what is loaded and stored once, in their order; others one by one."""
+    """Scattered rows with one target are accumulated and stored once, in their order; others one by one."""
     first, here, target = rows[0], rows[0].here, part.targets[0]
     if len(rows) == 1:
         _write_row(first, part, steps)
@@ -227,7 +227,7 @@ def _row_tests(writing: TermWriter, part: Contraction, lane: str) -> Sequence[Te
 
 
 def _write_row(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
-    """One step of the inner loops along the lanes; what no lane changes is tested and computed before them."""
+    """One step of the inner loops along the lanes; what no lane changes is hoisted before them."""
     alike = _row_tests(writing, part, steps.items[-1])
 
     def row() -> None:
@@ -501,7 +501,7 @@ def _pairs(contraction: Contraction) -> Iterator[tuple[Term, Element]]:
 
 
 def _joined(writing: TermWriter, contraction: Contraction, held: Value, tests: Sequence[Test]) -> Value:
-    """The held value after one step, which changes nothing where it is skipped."""
+    """The accumulated value after one step; a step that is skipped changes nothing."""
     target = contraction.targets[0]
     if not tests:
         return _next(writing, contraction, held, target)
@@ -535,7 +535,7 @@ def join(writing: TermWriter, sign: str, held: Value, value: Value, target: Elem
 
 
 def neutral_value(writing: TermWriter, sign: str, target: Element) -> Value:
-    """What an accumulation starts from."""
+    """The identity of a reduction: what an accumulation starts from."""
     kind, element, here = writing.kind(target), writing.held(target).element, writing.here
     if kind == BOOL:
         return here.constant(sign in ("*=", "&=", "<="), BOOL)
@@ -556,7 +556,7 @@ def neutral_value(writing: TermWriter, sign: str, target: Element) -> Value:
 
 
 def _tests(writing: TermWriter, contraction: Contraction) -> list[Test]:
-    """What must hold for a step to be taken: tested indices with the sizes they are tested against, the condition."""
+    """The predicates of a step: tested indices with the sizes they are tested against, and the condition."""
     found: list[Test] = []
     for term in terms(contraction):
         if isinstance(term, Element):

@@ -1,4 +1,4 @@
-"""The kernels of a group from its stages: attention as one, sums of products as tiles, the rest as row kernels.
+"""Kernel selection for a fused group: attention as one kernel, sums of products as tiles, the rest as row kernels.
 
 Each run of stages gets the best kernel that can be written for it; what several kernels share is a temporary.
 """
@@ -90,7 +90,7 @@ class GroupPlace:
 
 @dataclass(slots=True)
 class GroupWriter:
-    """The kernels of one group while they are written."""
+    """Writes the kernels of one group."""
 
     name: str
     stages: Stages
@@ -146,7 +146,7 @@ class GroupWriter:
         return tuple(self.calls)
 
     def _add_attention(self, attention: Attention) -> bool:
-        """One kernel for an attention, where one is written."""
+        """Fused attention in one kernel, where one can be written."""
         for write in attention_variants(self.target, self.narrow):
             with suppress(Unsupported):
                 for kernel in write(attention, self._views, self._real, self.target):
@@ -156,7 +156,7 @@ class GroupWriter:
         return False
 
     def _add_attention_backward(self) -> bool:
-        """The kernels of the variant back through an attention, where they are written."""
+        """The kernels of the backward pass of attention, where they can be written."""
         roles = (
             find_attention_backward(self.stages.contractions, self._views)
             if self.target.has_threads
@@ -197,7 +197,7 @@ class GroupWriter:
     # --- runs of stages -------------------------------------------------------------------------------------------
 
     def _take(self, stages: Sequence[Contraction]) -> int:
-        """Write a kernel for the first stages; gives how many those are."""
+        """Write a kernel for the first stages; gives how many stages it computes."""
         prologue, place = split_prologue(stages, self._is_needed) if self.target.has_threads else ((), 0)
         if place:
             with suppress(Unsupported):
@@ -231,7 +231,7 @@ class GroupWriter:
         return 1
 
     def _lay(self, stage: Contraction) -> None:
-        """Lay a temporary as what it is made of: where work-items are neighbours they then read neighbours."""
+        """Lay out a temporary like what it is computed from, so that loads and stores stay coalesced."""
         (target, *others), shapes = stage.targets, self.stages.tensors
         known = {*self.operands, *self.place.layouts, *self.place.fixed}
         if not self.target.has_threads or others or target.tensor in known or self._is_factor(target.tensor):
@@ -253,7 +253,7 @@ class GroupWriter:
         )
 
     def _counts(self, stages: Sequence[Contraction]) -> Iterable[tuple[int, int]]:
-        """How many stages may be a product with its epilogues, and how many behind them copies of those, most first."""
+        """Candidates for a product with its epilogue: how many stages, and how many copies of those behind them."""
         found = list[tuple[int, int]]()
         for count in (_count_ends(stages), 1):
             if self.target.tensor_cores:
@@ -289,6 +289,7 @@ class GroupWriter:
         prologue: tuple[Contraction, ...] = (),
         copies: tuple[Contraction, ...] = (),
     ) -> None:
+        """A product with its prologue and epilogue."""
         hidden = stages[0].targets[0].tensor
         if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
             raise Unsupported("the sum itself is needed")
@@ -303,7 +304,7 @@ class GroupWriter:
         self.products += 1
 
     def _add_best(self, group: ProductGroup, rest: Sequence[Contraction], fixed: frozenset[Key]) -> None:
-        """The kernels of a sum of products by the variant that is chosen, where somebody chooses."""
+        """The kernels of a product by the variant that autotuning chose, where it does."""
         place = ProductPlace(self._views, self._real, self.target, fixed, self.rounds, self.narrow)
         written = write_product(group, place)
         here = self._aside()
@@ -322,7 +323,7 @@ class GroupWriter:
     def _as_usual(
         self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Candidate:
-        """What is taken where nothing is measured: the first variant, or parts of long sums of few tiles."""
+        """The default variant: the first one, or split-K for long sums of few tiles."""
         variant = written.in_parts
         if variant is not None:
             with suppress(Unsupported):
@@ -330,7 +331,7 @@ class GroupWriter:
         return self._as_candidate(written.name, written.kernels)
 
     def _aside(self) -> GroupWriter:
-        """A writer that stands where this one does: what it writes is nobody's yet."""
+        """A copy of this writer: what it writes belongs to nobody yet."""
         return replace(
             self,
             functions=list(self.functions),
@@ -347,7 +348,7 @@ class GroupWriter:
         epilogues: Sequence[Contraction] = (),
         rest: Sequence[Contraction] = (),
     ) -> Candidate:
-        """Kernels, and one for what is made of their sum, as a variant to compute a product."""
+        """A candidate for autotuning: kernels of a product, and one for the epilogue."""
         aside = self._aside()
         for kernel in kernels:
             aside._add_tile(kernel)
@@ -359,7 +360,7 @@ class GroupWriter:
     def _write_others(
         self, written: WrittenProduct, usual: str, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Iterator[Candidate]:
-        """The ways to compute a product beside the usual one, that of a library last."""
+        """The candidates beside the default one, that of a vendor library last."""
         if usual != written.name:
             yield self._as_candidate(written.name, written.kernels)
         for variant in (item for item in written.others if item.name != usual):
@@ -381,7 +382,7 @@ class GroupWriter:
         group: ProductGroup,
         rest: Sequence[Contraction],
     ) -> Candidate:
-        """The variant whose kernels sum parts, and one more that adds these up and makes outputs of the sum."""
+        """The split-K candidate: its kernels, and one more that adds partial sums and runs the epilogue."""
         held = layout_of_sums(group, self._views)[group.product.targets[0].tensor, None]
         stages, adding, (name, layout) = add_partial_sums(self.stages, group.product, variant.parts, held)
         place = replace(self.place, layouts={**self.place.layouts, name: layout})
@@ -389,7 +390,7 @@ class GroupWriter:
         return aside._as_candidate(variant.name, kernels, (adding, *group.epilogues, *group.copies), rest)
 
     def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
-        """The variant whose product a library computes, and a kernel what is made of it, where that is more."""
+        """The candidate whose product a vendor library computes, with a kernel for the epilogue."""
         views = layout_of_sums(group, self._views)
         write = partial(write_native_product, tensors=views, real=self._real, target=self.target)
         try:
@@ -401,7 +402,7 @@ class GroupWriter:
             return aside._as_candidate(LIBRARY, [kernel], (*group.epilogues, *group.copies), rest)
 
     def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
-        """A convolution in strips: their kernels are the same, and see other parts of the tensors."""
+        """A Winograd convolution in strips: their kernels are the same, and see other parts of the tensors."""
         if group.copies:
             raise Unsupported("strips store outputs once")
         plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
@@ -418,7 +419,7 @@ class GroupWriter:
                 self.calls.append(replace(call, operands=moved))
 
     def _add_chain(self, chain: Chain) -> None:
-        """Products in strips; what is no such chain is better written product by product, each a group of its own."""
+        """Depth-first fusion of a chain of products; what is no such chain is better written product by product."""
         fixed = frozenset((name, None) for name in self.place.fixed)
         plan = plan_strips(chain, self._views, self._real, self.target, fixed)
         for kernel in write_strips(plan, self._views):
@@ -437,7 +438,7 @@ class GroupWriter:
         self._add(function, operands, kernel.groups, kernel.faults, once)
 
     def _add_pooling(self, stages: Sequence[Contraction]) -> int:
-        """Windows with what is made of them, as many stages as one kernel can be; gives how many those are."""
+        """Pooling with as much epilogue as one kernel can have; gives how many stages those are."""
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         self._lay(stages[0])
@@ -477,7 +478,7 @@ class GroupWriter:
         return all(name in self.place.fixed or name in self._fixed or name in made for name in tensors)
 
     def _add_plain(self, stage: Contraction) -> None:
-        """A kernel of one formula, the variant that takes any; what only its loops decide is in tables."""
+        """The fallback: a loop nest of one formula; what only its loops decide is in tables."""
         shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
         started = self._is_started(stage)
         least = fewest_steps(self.target)
@@ -573,7 +574,7 @@ class GroupWriter:
 
 
 def _natively(region: Region, spmd: bool) -> Region:
-    """Functions as the hardware has them: where factors are rounded to 8 bits, 10 bits of them are enough."""
+    """Hardware approximations of functions: where operands are rounded to 8 bits, 10 bits of them are enough."""
     statements = [
         replace(item, instruction=replace(node, function=f"native_{node.function}"))
         if isinstance(node := item.instruction, Math)
@@ -586,7 +587,7 @@ def _natively(region: Region, spmd: bool) -> Region:
 
 
 def _count_ends(stages: Sequence[Contraction]) -> int:
-    """How many stages are a sum and what is made of it element by element."""
+    """How many stages are a sum and its pointwise epilogue."""
     hidden = stages[0].targets[0].tensor
     count = 1
     for stage in stages[1:]:
@@ -621,7 +622,7 @@ def _count_rows(stages: Sequence[Contraction]) -> int:
 
 
 def _keep_parts_apart(first: Sequence[Contraction]) -> None:
-    """Refuse a kernel that sums parts and makes some: one work-group would make all of them."""
+    """Refuse a kernel with both stages of a split reduction: one work-group would compute all of it."""
     made = {item.tensor for stage in first for item in stage.targets if item.tensor.endswith(PARTIAL)}
     sums = {stage.targets[0].tensor for stage in first if stage.sign not in ASSIGNMENTS}
     if made and sums - made:

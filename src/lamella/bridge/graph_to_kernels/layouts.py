@@ -96,8 +96,7 @@ class _Choosing:
         self._ordered: dict[object, dict[str, tuple[int, ...]]] = {}
         """What was found for stages, by their identity: equal operations share theirs, and callers keep them."""
 
-    # --- preferences of readers ----------------------------------------------------------------------------------------
-    # --- what readers preference ----------------------------------------------------------------------------------------
+    # --- preferences of readers ----------------------------------------------------------------------------
 
     def read(self, item: PlacedStages) -> None:
         """Collect the preferences of an operation about what it reads."""

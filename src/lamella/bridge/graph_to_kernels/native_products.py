@@ -1,4 +1,4 @@
-"""Sums of products as one product of matrices, which a library of the device may compute in the place of its text."""
+"""GEMM calls that a vendor library may compute: a sum of products as one product of matrices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEFT, RIGHT, OUTPUT = Value("a"), Value("b"), Value("c")
 
 
 def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, target: Target) -> TileKernel:
-    """One kernel that is a `gemm` alone; Unsupported says why the product is none."""
+    """One kernel that is a single `gemm` instruction; Unsupported says why the product is none."""
     if not target.has_threads:
         raise Unsupported("there is no library for it")
     found = prepare_product(group, tensors, real)

@@ -1,8 +1,8 @@
-"""Row kernels: maps and reductions over the same rows as one kernel, from the stages of a group.
+"""Row kernels: fused maps and reductions over the same rows (softmax, norms) as one kernel.
 
-A work-group goes through its rows one after the other. In each row the passes follow each other: sums end in
+A work-group goes through its rows one after the other. In each row the passes follow each other: reductions end in
 registers, what a later pass needs of a whole row stays in local memory, and outputs are written once. On a GPU several
-subgroups may share the steps of long rows that lie along the lanes: what they have of a sum meets in local memory.
+subgroups may share long rows: their partial reductions meet in local memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
 
 @dataclass(frozen=True, slots=True)
 class RowKernel:
-    """A kernel and the tensors that are its arguments in order, each as one mode that begins at a place of it."""
+    """A kernel and the tensors that are its arguments in order, each as one flat mode with an offset."""
 
     function: Function
     tensors: tuple[str, ...]
@@ -171,7 +171,7 @@ def _memref_name(name: str, number: int) -> str:
 
 
 class _Rows:
-    """The body of a row kernel while it is written."""
+    """Writes the body of a row kernel."""
 
     def __init__(
         self,
@@ -226,6 +226,7 @@ class _Rows:
         self._open_groups()
 
     def _make_rooms(self) -> None:
+        """Allocate local memory."""
         size = self.plan.lanes * self.plan.sharers
         sums = [
             item for held in self.plan.passes if not held.inner for item in held.stages if item.is_reduction
@@ -268,9 +269,9 @@ class _Rows:
             self.terms.levels.pop()
 
     def _open_shared(self, here: Builder, piece: Value) -> None:
-        """The row of each lane, which several subgroups share: who has none computes another one, and stores nothing.
+        """The row of each lane where several subgroups share it; a lane without a row computes another one.
 
-        All of them meet at barriers.
+        Such a lane stores nothing, for all of them meet at barriers.
         """
         plan = self.plan
         extent = self.kernel.extents[plan.cut or ""]
@@ -424,9 +425,10 @@ class _Rows:
         held: Sequence[Value],
         body: Callable[[Sequence[Value]], Sequence[Value]],
     ) -> Sequence[Value]:
-        """A loop whose steps lanes or subgroups share: those that all have without a test, the rest behind one.
+        """A loop whose steps lanes or subgroups share: whole rounds without a predicate, the rest behind one.
 
-        `sharing` is the number of the one that this is, how many there are, and how many steps are under way at once.
+        `sharing` is the number of the one that this is, how many there are, and how many steps are in flight
+        (unrolled).
         """
         begin, count = span
         here, (own, lanes, at_once) = self.terms.here, sharing
@@ -458,7 +460,7 @@ class _Rows:
         held: Sequence[Value],
         body: Callable[[Sequence[Value]], Sequence[Value]],
     ) -> Sequence[Value]:
-        """The steps of which not all have one."""
+        """The last steps, predicated."""
         own, start, full, count = span
         here = self.terms.here
         condition = here.compare("lt", own, here.constant(count))
@@ -491,7 +493,7 @@ class _Rows:
         return found
 
     def _joined(self, stage: FlatStage, held: Value) -> Value:
-        """A sum after one step, which changes nothing where the condition does not hold."""
+        """A reduction after one step; a step whose predicate is false changes nothing."""
         if any(self.terms.is_risky(item) for item in (stage.value, stage.condition)):
             raise Unsupported("a step may have no value")
         value = self.terms.saturated(stage.value, self.held[stage.tensor].element)
@@ -519,7 +521,7 @@ class _Rows:
         return ()
 
     def _met(self, sums: Sequence[FlatStage], found: Sequence[Value]) -> list[Value]:
-        """What all subgroups that share a row have of sums, joined by each that goes on, in the same order."""
+        """The reductions of all subgroups that share a row, combined by each that goes on, in the same order."""
         here, lanes = self.terms.here, self.plan.lanes
         own = here.arith("add", here.arith("mul", self.sharer, here.constant(lanes)), self.lane)
         for stage, value in zip(sums, found, strict=True):
@@ -539,7 +541,7 @@ class _Rows:
         return results
 
     def _across(self, stage: FlatStage, value: Value) -> Value:
-        """The sums of all lanes as one; the smallest or largest is NaN where one lane has it."""
+        """Reduce over all lanes; the smallest or largest is NaN where one lane has it."""
         here, kind = self.terms.here, self.terms.kind(self._target(stage))
         function = LANE_FUNCTIONS[stage.sign]
         found = here.value(SubgroupOperation(function, "reduce", value, kind))

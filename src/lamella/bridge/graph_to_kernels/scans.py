@@ -1,8 +1,8 @@
-"""Cumulative sums, products and extremes as one kernel, in as many steps as there are elements.
+"""Scans: cumulative sums, products and extremes as one kernel, in as many steps as there are elements.
 
 `y[z] += x[|z - k|], k < n` is the sum of `x[0] … x[z]`: every step goes on from the one before. Lanes go along a
-dimension that lies side by side and is not summed; where the summed one does, a subgroup scans as many elements as it
-has lanes, and products, which no subgroup scans, are taken one by one.
+contiguous dimension that is not scanned. Where the scanned one is contiguous, a subgroup scans as many elements as it
+has lanes; products, which no subgroup scans, are taken one by one.
 """
 
 from __future__ import annotations

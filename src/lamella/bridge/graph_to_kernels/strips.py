@@ -1,11 +1,12 @@
-"""Chains of convolutions in strips: some rows of each, while what lies between them stays in the second cache.
+"""Depth-first fusion of convolution chains (cascading): strips of rows with a rolling buffer between the layers.
 
     e = f(a * x)            a product: a 1x1 convolution that makes many channels, or any other
     d = g(b * window(e))    a depthwise convolution of it
     y = h(c * d)            a product again, where there is one
 
 A work-group takes a band of the output's rows, strip by strip. It holds the rows of `e` that the windows of a strip
-reach in a ring: the next strip computes those behind them, and what lies between two bands alone is computed twice.
+reach in a ring buffer: the next strip computes only the rows behind them. So only the halo between two bands is
+computed twice, and what lies between the layers stays in the second-level cache.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Dimensions:
 
 @dataclass(frozen=True, slots=True)
 class StripWindow:
-    """How the rows of a window go over those with their halo: output row `o` reads `step * o` to `step * o + last`."""
+    """The rows of a window over its halo: output row `o` reads `step * o` to `step * o + last`."""
 
     step: int
     last: int
@@ -140,7 +141,7 @@ class StripWindow:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A tensor between two products: its rows with their halo, as far as a strip holds them."""
+    """A tensor between two products: a rolling buffer of its rows with their halo."""
 
     name: str
     lanes: int
@@ -156,7 +157,7 @@ class Inside:
         return BYTES * self.lanes * self.places
 
     def ring(self, access: Access, memory: Value, rows: int) -> Access:
-        """An access as one to the last rows, in memory of the kernel's own."""
+        """An access as one to the rolling buffer, in local memory."""
         along = self.lanes * self.places
         axes = [
             replace(axis, size=rows, ring=True) if axis.stride == along else axis

@@ -1,4 +1,4 @@
-"""The kernels of a tiled contraction: one that packs the row factor where it must be, and the product itself."""
+"""The kernels of a tiled contraction: one that packs the row operand where it must be, and the product itself."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
 
 
 def write_pack(tiled: TiledProduct, key: Key) -> TileKernel:
-    """A kernel that copies the row factor into panels; a work-group copies one panel."""
+    """A kernel that packs the row operand into panels; a work-group packs one panel."""
     parameters, roles = Parameters(), tiled.roles
     packed = parameters.add(key, tiled.packed_access(Value("packed")))
     sources = [parameters.add(tiled.row_key, item) for item in tiled.steps(tiled.row_factor)]
@@ -163,7 +163,7 @@ WORD = "i32"
 
 
 def _join_nibbles(builder: Builder, codes: tuple[Value, Value], type_: Coopmatrix) -> Value:
-    """Codes of 4 bits two in a byte: 16 high + (low mod 16)."""
+    """Two 4-bit codes in a byte: 16 high + (low mod 16)."""
     wide = replace(type_, element=WORD)
     first, second = (builder.cast(item, wide) for item in codes)
     sign = builder.arith("shr", first, builder.constant(3, wide), type_=wide)
@@ -174,7 +174,7 @@ def _join_nibbles(builder: Builder, codes: tuple[Value, Value], type_: Coopmatri
 
 
 def _split_nibbles(builder: Builder, value: Value, type_: Coopmatrix) -> list[Value]:
-    """The codes of 4 bits of bytes, the low ones and the high ones, as 32-bit integers."""
+    """The 4-bit codes of bytes, the low ones and the high ones, as 32-bit integers."""
     wide = replace(type_, element=WORD)
     whole, top = builder.cast(value, wide), builder.constant(28, wide)
     low = builder.arith("shr", builder.arith("shl", whole, top, type_=wide), top, type_=wide)
@@ -182,7 +182,7 @@ def _split_nibbles(builder: Builder, value: Value, type_: Coopmatrix) -> list[Va
 
 
 def _look_up(builder: Builder, codes: Value, type_: Coopmatrix, numbers: Sequence[float]) -> Value:
-    """What codes stand for, each one of the numbers of a table."""
+    """Dequantise codes by a lookup table."""
     row, column, code = (builder.names.new() for _ in range(3))
     inner, real = builder.inner(), Scalar(type_.element)
     found = inner.constant(numbers[-1], real)
@@ -213,7 +213,7 @@ def panel_view(
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A matrix of sums, the loop of its columns, and how many of its rows there are."""
+    """A register tile of sums, the loop of its columns, and how many of its rows there are."""
 
     column: str
     type: Coopmatrix
@@ -221,13 +221,13 @@ class _Tile:
 
     @property
     def checked(self) -> str:
-        """What a store of it must look at."""
+        """The bounds check that a store of it needs."""
         return "" if self.height == self.type.rows and not is_open(self.height) else "rows"
 
 
 @dataclass(slots=True)
 class ProductWriter:
-    """The kernel of a product while it is written."""
+    """Writes the kernel of a product."""
 
     tiled: TiledProduct
     tensors: Mapping[Key, TensorView]
@@ -290,7 +290,7 @@ class ProductWriter:
             self.write_panel(loop.body, {**values, PANEL: loop.variable})
 
     def _write_parts(self, builder: Builder, values: Mapping[str, Value]) -> None:
-        """Some panels of a long sum, one part of its steps after the other, which goes on from what is in memory."""
+        """Some panels of a long sum, blocked along K: one part after the other, which accumulates in memory."""
         size, steps = self.tiled.part, self.tiled.extents[self.tiled.roles.sums[-1]]
         self.steps = builder.constant(0), builder.constant(1), size
         self._write_some_panels(builder, values)
@@ -443,7 +443,7 @@ class ProductWriter:
         start: Sequence[Value],
         sums: Sequence[str],
     ) -> list[Value]:
-        """The sums of all pieces: loops one inside the other that carry them; scaled where no scale changes inside."""
+        """The sums of all register tiles: nested loops that carry them; scaled where no scale changes inside."""
         changing = {name for item in self.scales for name in item.access.loops()}
         outer = sum(name in changing for name in self.tiled.roles.sums)
         if not self.scales or len(sums) != len(self.tiled.roles.sums) - outer:
@@ -560,7 +560,7 @@ class ProductWriter:
         tile: _Tile,
         start: Sequence[Value],
     ) -> list[Value]:
-        """Some steps of the inner sum; one by one where pieces would keep the rows of all of them in registers."""
+        """Some steps of the inner sum; one by one where tiles would keep the rows of all of them in registers."""
         (position, count), sums = steps, list(start)
         if len(start) == 1 or self.tiled.pack > 1:
             return self._add(builder, views, steps, tile, sums)
@@ -643,7 +643,7 @@ class ProductWriter:
         tile: _Tile,
         total: Value,
     ) -> None:
-        """Store what an output is made of, element by element of a tile."""
+        """The epilogue: compute an output element by element of a tile, and store it."""
         type_ = tile.type
         spans = (self.tiled.roles.row, tile.height), (tile.column, type_.columns)
         if end.formula.values[0] is not end.formula.targets[0]:

@@ -1,10 +1,10 @@
-"""Contractions cut into tiles of cooperative matrices: products and convolutions of any rank, and what surrounds them.
+"""Tiling of contractions into cooperative matrices: products and convolutions of any rank, with their epilogues.
 
-A sum of products `y[…] += a[…] * b[…]` has four sorts of loops: the *row* loop lies closest in the output and counts
-one factor, *column* loops count the other factor, *batch* loops count both, *sums* none of the output. Rows go over
-lanes, columns are registers, and the sums run inside with the tile in registers: a convolution is a product whose
-column factor is read in place, window by window, so nothing is copied. The row factor is read in panels of some rows;
-where it does not lie so it is packed into a temporary, which for a weight happens once, when the model is loaded.
+A sum of products `y[…] += a[…] * b[…]` has four sorts of loops: the *row* loop (M) is contiguous in the output and
+counts one operand, *column* loops (N) count the other operand, *batch* loops count both, *sums* (K) none of the output.
+Rows go over lanes, columns are registers, and the sums run inside with the tile in registers. So a convolution is an
+implicit GEMM, whose column operand is read in place, window by window. The row operand is read in packed panels of some
+rows; where it does not lie so a kernel packs it, for a weight once, when the model is loaded.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ FEWEST_COLUMNS = 4
 
 @dataclass(frozen=True, slots=True)
 class ProductGroup:
-    """A sum of products, and the outputs that are made of it."""
+    """A sum of products, its prologue, and its epilogues."""
 
     product: Contraction
     epilogues: tuple[Contraction, ...] = ()
@@ -93,7 +93,7 @@ class ProductGroup:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which loop is what; columns and batches from the outermost of the output to the closest."""
+    """The role of each loop; columns and batches from the outermost of the output to the contiguous one."""
 
     row: str
     columns: tuple[str, ...]
@@ -104,7 +104,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """An output that is made of the sum, its loops as forms over those of the sum."""
+    """An output that is computed from the sum, its loops as forms over those of the sum."""
 
     formula: Contraction
     extents: Mapping[str, int]
@@ -116,7 +116,7 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A tensor whose elements products are multiplied with."""
+    """A tensor of scales of an operand."""
 
     key: Key
     access: Access
@@ -128,7 +128,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class TiledProduct:
-    """A contraction cut into tiles, ready to be written."""
+    """A contraction cut into tiles."""
 
     group: ProductGroup
     real: Scalar
@@ -206,7 +206,7 @@ class TiledProduct:
 
     @property
     def pack(self) -> int:
-        """Steps of the inner sum that lie together for each row: products of narrow factors are added so."""
+        """Steps of the inner sum that are packed together for each row, for dot products of narrow operands."""
         narrow = self.row_factor.element == self.column_factor.element
         count = PACKS.get(self.row_factor.element, 1) if self.packed and narrow and not self.nibbles else 1
         return count if self.extents[self.roles.sums[-1]] % count == 0 else 1
@@ -238,9 +238,9 @@ class TiledProduct:
         return replace(self, row_factor=scale.access, row_key=scale.key, roles=roles, nibbles=False)
 
     def packed_access(self, memref: Value) -> Access:
-        """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has.
+        """The packed operand: rows of a panel contiguous, then the sums, the panels, the batches that it has.
 
-        Where steps of the inner sum lie together, they are closest, and its loop counts pairs.
+        Where steps of the inner sum are packed together, they are contiguous, and its loop counts pairs.
         """
         batch = [name for name in self.roles.batch if self.row_factor.stride(name)]
         pair, inner = [PAIR] if self.pack > 1 else [], self.roles.sums[-1]
@@ -259,7 +259,7 @@ class TiledProduct:
 
 @dataclass(frozen=True, slots=True)
 class PreparedProduct:
-    """A sum of products with its accesses, loops that are neighbours everywhere as one."""
+    """A sum of products with its accesses, loops collapsed that are neighbours everywhere."""
 
     group: ProductGroup
     factors: tuple[Access, Access]
@@ -300,7 +300,7 @@ class PreparedProduct:
 def prepare_product(
     group: ProductGroup, tensors: Tensors, real: Scalar, with_tables: bool = False
 ) -> PreparedProduct:
-    """The accesses of a sum of products and of what is made of it; tables of codes only for who can look them up."""
+    """The accesses of a sum of products and of its epilogues; tables of codes only for who can look them up."""
     extents = extents_of(group.product)
     (sum_, *parts), tables = _factors(group.product, tensors, real)
     if any(tables) and not with_tables:
@@ -384,7 +384,7 @@ def find_tiles(
 
 
 def _part(found: PreparedProduct, roles: Roles, packed: bool, real: Scalar) -> int:
-    """Steps of the inner sum that are added up at a time; 0 where all of them are.
+    """Cache blocking along K: steps of the inner sum that are added at a time; 0 where all of them are.
 
     A long sum reads so much for each tile that nothing of it is in a cache when the next tile comes by.
     """
@@ -505,7 +505,7 @@ def meeting(formula: Contraction, tensor: str) -> list[Element]:
 
 
 def find_epilogue(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> Epilogue:
-    """A formula with its loops in those of the sum, which it reads element by element."""
+    """An epilogue, with its loops in those of the sum, which it reads element by element."""
     own = extents_of(formula)
     if formula.sign not in ("=", ":=") or formula.condition is not None or len(formula.targets) != 1:
         raise Unsupported("what follows it is no plain assignment")
@@ -518,7 +518,7 @@ def find_epilogue(formula: Contraction, tensor: str, places: Sequence[Form], ten
 
 
 def _verify_covers(end: Epilogue, extents: Mapping[str, int]) -> None:
-    """Refuse what is made of a part of the sum alone: a tile would write behind its end."""
+    """Refuse an epilogue that reads a part of the sum alone: a tile would write behind its end."""
     box = {name: (0, extent - 1) for name, extent in extents.items()}
     if any(form.bounds(box)[1] >= end.extents[name] for name, form in end.loops.items()):
         raise Unsupported("what follows it is made of a part of the sum")
@@ -552,7 +552,7 @@ def _find_prologue(
     digits: Mapping[str, Form],
     tensors: Tensors,
 ) -> tuple[Epilogue, ...]:
-    """What stands before a factor, its loops in those of the product: sums, then the map that makes the factor."""
+    """The prologue of an operand, its loops in those of the product: reductions, then the map."""
     if not group.prologue:
         return ()
     *sums, map_ = group.prologue
@@ -674,7 +674,7 @@ def walk_terms(formula: Contraction) -> Iterator[object]:
 def find_roles(
     outputs: Sequence[Access], left: Access, right: Access, sizes: Mapping[str, int], scaled: set[str]
 ) -> tuple[Roles, bool]:
-    """Which loop is what, and whether the second factor has the rows; sums along which scales change are outside."""
+    """The role of each loop, and whether the second operand has the rows; sums with changing scales are outside."""
     output = outputs[0]
     ordered = sorted((name for name in sizes if output.stride(name)), key=lambda name: -output.stride(name))
     if not ordered:
@@ -700,7 +700,7 @@ def find_roles(
 
 
 def _inner_sum(sums: Sequence[str], factors: Sequence[Access], sizes: Mapping[str, int]) -> str:
-    """The longest sum that counts a mode of its own, not one that columns count too, as windows do; else one step."""
+    """The longest K loop with a mode of its own, not one that columns count too, as windows do; else one step."""
     alone = [
         name
         for name in sums
@@ -710,7 +710,7 @@ def _inner_sum(sums: Sequence[str], factors: Sequence[Access], sizes: Mapping[st
 
 
 def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bool:
-    """Whether the row factor is packed: what never changes always is, the rest where its rows do not lie closest."""
+    """Whether the row operand is packed: constants always are, the rest where rows are not contiguous."""
     if constant:
         return True
     inner = factor.axis(roles.sums[-1])
@@ -738,7 +738,7 @@ def _is_even(axis: Axis | None, inner: str) -> bool:
 def _tile(
     roles: Roles, sizes: Mapping[str, int], target: Target, real: Scalar, columns: int
 ) -> tuple[int, int, tuple[int, ...]]:
-    """The rows of a vector and of a panel, and how many steps of each column loop a tile has."""
+    """The rows of a vector and of a panel, and how many steps of each column loop a register tile has."""
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     extents = [sizes[name] for name in roles.columns]
     few = lanes + lanes // 2 if lanes == WIDE_LANES else lanes
@@ -759,7 +759,7 @@ def _tile(
 def _blocks(
     factor: Access, roles: Roles, sizes: Mapping[str, int], tile: tuple[int, tuple[int, ...]]
 ) -> tuple[int, int]:
-    """Which column loop is cut into blocks and how large they are: what a block reads stays in the second cache."""
+    """Cache blocking: the column loop that is cut into blocks for the second-level cache, and their size."""
     rows, widths = tile
     size = BYTES[factor.element]
     inside = {name: sizes[name] for name in roles.sums}
@@ -782,7 +782,7 @@ def _blocks(
 
 
 def _is_uneven(parts: int, roles: Roles, sizes: Mapping[str, int], tile: tuple[int, int]) -> bool:
-    """Whether two threads cannot share so many blocks evenly, and would if there were one more."""
+    """Whether two threads cannot share so many blocks evenly, and would if there were one more (load balance)."""
     rows, place = tile
     shared = [sizes[name] for name in (*roles.batch, *roles.columns[: place + 1])]
     if any(map(is_open, (*shared, sizes[roles.row]))):

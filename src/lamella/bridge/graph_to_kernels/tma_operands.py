@@ -26,7 +26,7 @@ TILE = 128
 
 
 def flatten_lines(access: Access, line: str, inner: str) -> Access:
-    """An operand as a matrix: what is closer than its lines (vectors of several heads perhaps), and all lines as one."""
+    """An operand as a matrix: what is closer than its lines (vectors of heads perhaps), and all lines as one mode."""
     axes = [axis for axis in access.axes if axis.size > 1 or axis.index.symbols]
     places = [place for place, axis in enumerate(axes) if axis.index.coefficient(line)]
     if len(places) != 1 or places[0] == len(axes) - 1:

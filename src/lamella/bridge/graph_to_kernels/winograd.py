@@ -1,7 +1,7 @@
-"""Winograd's convolution F(2x2, 3x3): 16 products for 4 outputs of a 3x3 window, where a sum has 36.
+"""Winograd convolution F(2x2, 3x3): 16 products for 4 outputs of a 3x3 window, where a direct sum has 36.
 
     U = G w Gᵀ      once, when the model is loaded       V = Bᵀ x B       of each 4x4 tile of the input, tiles 2 apart
-    M[k] = U[k] V[k], 16 products over the channels      y = Aᵀ M A       and what follows the sum
+    M[k] = U[k] V[k], 16 products over the channels      y = Aᵀ M A       and the epilogue
 
 G halves, and A and B only add, so that the error stays that of sums of a few times as many terms.
 """
