@@ -72,8 +72,8 @@ def write_decode_attention(
     verify_warp_vectors(roles)
     if roles.extents[roles.key] > MOST_KEYS:
         raise Unsupported("it has many keys")
-    room = roles.rows * (roles.extents[roles.key] + SUBGROUPS * roles.extents[roles.width] + 2 * WARP)
-    if 4 * room > target.local_bytes:
+    scratch = roles.rows * (roles.extents[roles.key] + SUBGROUPS * roles.extents[roles.width] + 2 * WARP)
+    if 4 * scratch > target.local_bytes:
         raise Unsupported("its scores do not fit into local memory")
     return _DecodeAttentionWriter(roles, tensors).write()
 
@@ -141,8 +141,8 @@ class _DecodeAttentionWriter(AttentionWriter):
         sides = [self.parameters.add(key, access) for key, access in zip(roles.keys, accesses, strict=True)]
         builder = self.parameters.builder()
         values = delinearize_group(builder, roles.outer, roles.extents)
-        width, room = roles.extents[roles.width], -(-self.keys // WARP) * WARP
-        scores = builder.alloca(make_memref("f32", (roles.rows, room), local=True))
+        width, padded = roles.extents[roles.width], -(-self.keys // WARP) * WARP
+        scores = builder.alloca(make_memref("f32", (roles.rows, padded), local=True))
         parts = builder.alloca(make_memref("f32", (width, roles.rows, SUBGROUPS), local=True))
         self.locals = {roles.attention.scores.targets[0].tensor: scores}
         for key, name in roles.sums.items():

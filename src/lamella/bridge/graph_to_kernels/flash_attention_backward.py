@@ -245,13 +245,13 @@ class _BackwardWriter:
         weights = exponential(body, lies, SCORES)
         if len(sums) > 1:
             total, kind = sums[1]
-            back = writing.tile(body, streamed.names[1], heads[1], at, turned=True)
+            back = writing.tile(body, streamed.names[1], heads[1], at, transposed=True)
             found[1] = body.value(CoopMulAdd(back, body.cast(weights, WEIGHTS), total, kind)), kind
         along = streamed.line(body, 1, at)
         steep = body.cast(_score_gradient(body, weights, toward, along), WEIGHTS)
         total, kind = sums[0]
-        turned = writing.tile(body, streamed.names[0], heads[0], at, turned=True)
-        found[0] = body.value(CoopMulAdd(turned, steep, total, kind)), kind
+        transposed = writing.tile(body, streamed.names[0], heads[0], at, transposed=True)
+        found[0] = body.value(CoopMulAdd(transposed, steep, total, kind)), kind
         return found
 
 
@@ -309,12 +309,12 @@ class _KernelWriter:
         kind = Coopmatrix(NARROW, self._spans(name)[1][1], COLUMNS, "matrix_b")
         return builder.value(CoopLoad(self.head(builder, name, values), builder.constant(0), own, kind))
 
-    def tile(self, builder: Builder, name: str, head: Value, at: Value, turned: bool = False) -> Value:
+    def tile(self, builder: Builder, name: str, head: Value, at: Value, transposed: bool = False) -> Value:
         """A tile of an operand: its lines as rows, or transposed as columns."""
         width = self._spans(name)[1][1]
-        rows, columns = (width, STREAMED) if turned else (STREAMED, width)
+        rows, columns = (width, STREAMED) if transposed else (STREAMED, width)
         kind = Coopmatrix(NARROW, rows, columns, "matrix_a")
-        return builder.value(CoopLoad(head, builder.constant(0), at, kind, not turned))
+        return builder.value(CoopLoad(head, builder.constant(0), at, kind, not transposed))
 
     def row_of(self, builder: Builder, name: str, values: Mapping[str, Value]) -> Value:
         """The row values of one head (one for each query), as a column."""

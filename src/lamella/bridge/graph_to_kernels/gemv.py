@@ -42,7 +42,7 @@ UNROLLED = 8
 FIRST = 16
 """Pieces with which a subgroup begins: where they are weights, they are under way before it has to wait."""
 FULL = 16
-"""Subgroups that a multiprocessor should have: so the next kernel finds room for its own, which load weights meanwhile.
+"""Subgroups of a multiprocessor (occupancy): the next kernel finds registers for its own, which prefetch weights.
 
 Where there are more rows, a subgroup takes some.
 """
@@ -82,15 +82,15 @@ class Gemv:
     rows: int
     """Rows of a subgroup."""
     packed: bool
-    """Whether the matrix is laid along the sum by a kernel of its own."""
+    """Whether a kernel of its own packs the matrix K-major."""
     prologue: Prologue | None = None
-    """What stands before the vectors, where they are not in memory."""
+    """The prologue that makes the vectors, where they are not in memory."""
     together: int = 1
     """Subgroups of a work-group, which share the sums of all its rows."""
     unrolled: int = UNROLLED
-    """Pieces of rows that are under way at once, at most."""
+    """Vectorised loads of rows in flight at once, at most."""
     registers: int | None = None
-    """The registers of a work-item, at most, where the kernel behind would find no room otherwise."""
+    """A register limit, where the next kernel could not start beside this one otherwise."""
 
     @property
     def column_count(self) -> int:

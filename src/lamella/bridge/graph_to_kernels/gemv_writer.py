@@ -66,7 +66,7 @@ class GemvWriter:
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
     prologue: PrologueWriter | None = None
-    room: Value | None = None
+    scratch: Value | None = None
     """Memory of a work-group for sums that its subgroups share."""
 
     def write(self) -> TileKernel:
@@ -88,7 +88,9 @@ class GemvWriter:
         values = delinearize_group(builder, [*plan.outer, ROWS], sizes)
         if plan.together > 1:
             count = self.count_sums(plan.rows * plan.parts * self._columns * plan.together)
-            self.room = builder.alloca(make_memref(plan.real.name, (WARP, plan.together, count), local=True))
+            self.scratch = builder.alloca(
+                make_memref(plan.real.name, (WARP, plan.together, count), local=True)
+            )
         with builder.parallel() as region:
             turn = self._turn(region, values[ROWS]) if plan.together > 1 else values[ROWS]
             places, own = self._places(region, values), self._own(region, {**values, ROWS: turn})
@@ -169,7 +171,9 @@ class GemvWriter:
                 If(inside, then.region(), otherwise.region(), tuple(real for _ in sums)), tuple(found)
             )
             sums = found
-        return self.add_up(builder, sums if self.room is None else self.exchange(builder, sums, self.room))
+        return self.add_up(
+            builder, sums if self.scratch is None else self.exchange(builder, sums, self.scratch)
+        )
 
     def _first(self, builder: Builder) -> Value:
         """The first element of the sum that a work-item reads."""
@@ -182,22 +186,22 @@ class GemvWriter:
         before = builder.arith("mul", subgroup, builder.constant(plan.piece * WARP))
         return builder.arith("add", before, own)
 
-    def exchange(self, builder: Builder, sums: Sequence[Value], room: Value) -> list[Value]:
+    def exchange(self, builder: Builder, sums: Sequence[Value], scratch: Value) -> list[Value]:
         """The sums of the rows of each subgroup, reduced over the parts of K that the others have."""
         plan, real = self.plan, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)
         for number, value in enumerate(sums):
-            builder.store(value, room, (lane, subgroup, builder.constant(number)))
+            builder.store(value, scratch, (lane, subgroup, builder.constant(number)))
         builder.put(Barrier(on_local=True))
         count = plan.rows * plan.parts * self._columns
         first = builder.arith("mul", subgroup, builder.constant(count))
         mine = [builder.arith("add", first, builder.constant(number)) for number in range(count)]
         found = []
         for place in (*mine, *map(builder.constant, range(count * plan.together, len(sums)))):
-            total = builder.load(room, (lane, builder.constant(0), place), real)
+            total = builder.load(scratch, (lane, builder.constant(0), place), real)
             for share in range(1, plan.together):
-                more = builder.load(room, (lane, builder.constant(share), place), real)
+                more = builder.load(scratch, (lane, builder.constant(share), place), real)
                 total = builder.arith("add", total, more, type_=real)
             found.append(total)
         return found

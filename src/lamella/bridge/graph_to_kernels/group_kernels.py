@@ -307,7 +307,7 @@ class GroupWriter:
         """The kernels of a product by the variant that autotuning chose, where it does."""
         place = ProductPlace(self._views, self._real, self.target, fixed, self.rounds, self.narrow)
         written = write_product(group, place)
-        here = self._aside()
+        here = self._detached()
         chosen = here._as_usual(written, group, rest)
         problem = Problem(
             chosen,
@@ -330,7 +330,7 @@ class GroupWriter:
                 return self._in_parts(variant, variant.write(), group, rest)
         return self._as_candidate(written.name, written.kernels)
 
-    def _aside(self) -> GroupWriter:
+    def _detached(self) -> GroupWriter:
         """A copy of this writer: what it writes belongs to nobody yet."""
         return replace(
             self,
@@ -349,12 +349,12 @@ class GroupWriter:
         rest: Sequence[Contraction] = (),
     ) -> Candidate:
         """A candidate for autotuning: kernels of a product, and one for the epilogue."""
-        aside = self._aside()
+        candidate = self._detached()
         for kernel in kernels:
-            aside._add_tile(kernel)
+            candidate._add_tile(kernel)
         if epilogues:
-            aside._add_rows(epilogues, rest)
-        functions, calls = aside.functions[len(self.functions) :], aside.calls[len(self.calls) :]
+            candidate._add_rows(epilogues, rest)
+        functions, calls = candidate.functions[len(self.functions) :], candidate.calls[len(self.calls) :]
         return Candidate(name, tuple(functions), tuple(calls))
 
     def _write_others(
@@ -386,8 +386,8 @@ class GroupWriter:
         held = layout_of_sums(group, self._views)[group.product.targets[0].tensor, None]
         stages, adding, (name, layout) = add_partial_sums(self.stages, group.product, variant.parts, held)
         place = replace(self.place, layouts={**self.place.layouts, name: layout})
-        aside = replace(self._aside(), stages=stages, place=place)
-        return aside._as_candidate(variant.name, kernels, (adding, *group.epilogues, *group.copies), rest)
+        candidate = replace(self._detached(), stages=stages, place=place)
+        return candidate._as_candidate(variant.name, kernels, (adding, *group.epilogues, *group.copies), rest)
 
     def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
         """The candidate whose product a vendor library computes, with a kernel for the epilogue."""
@@ -398,8 +398,8 @@ class GroupWriter:
         except Unsupported:
             kernel, name = write(replace(group, epilogues=(), copies=())), group.product.targets[0].tensor
             layouts = {**self.place.layouts, name: views[name, None].lies}
-            aside = replace(self._aside(), place=replace(self.place, layouts=layouts))
-            return aside._as_candidate(LIBRARY, [kernel], (*group.epilogues, *group.copies), rest)
+            candidate = replace(self._detached(), place=replace(self.place, layouts=layouts))
+            return candidate._as_candidate(LIBRARY, [kernel], (*group.epilogues, *group.copies), rest)
 
     def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
         """A Winograd convolution in strips: their kernels are the same, and see other parts of the tensors."""

@@ -81,7 +81,7 @@ class ImplicitGemm:
     rows: int
     subgroups: int
     parts: int = 1
-    """Parts of the sum that are work-groups of their own; the output then holds the sums of each part."""
+    """Split-K: parts of the sum that are work-groups of their own; the output then holds partial sums."""
 
     @property
     def packing(self) -> tuple[str, ...]:

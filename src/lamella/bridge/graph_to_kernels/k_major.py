@@ -21,11 +21,11 @@ from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, make_memref
 
 PACKED_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
-"""The temporary that holds the column factor as it is laid."""
+"""The temporary of the packed column operand."""
 TILE = 64
-"""Rows and columns of a tile that is turned in local memory."""
+"""Rows and columns of a tile that is transposed in local memory."""
 SHORT, MANY = 1024, 1024
-"""Elements that a work-group lays at least, where so many work-groups are left."""
+"""Elements that a work-group packs at least, where so many work-groups are left."""
 GRAIN = 8
 """Elements of which the distance between rows is a multiple: 16 bytes of halves."""
 
@@ -131,8 +131,8 @@ def _write_tiles(
     starts = {
         name: builder.arith("mul", values[key], size) for name, key in ((across, "across"), (inner, "inner"))
     }
-    # One element more from row to row: those of a column then lie in other banks.
-    room = builder.alloca(make_memref(source.element, (TILE + 2, TILE), local=True))
+    # Rows are padded against bank conflicts: the elements of a column lie in different banks.
+    staged = builder.alloca(make_memref(source.element, (TILE + 2, TILE), local=True))
     for is_read in (True, False):
         with builder.foreach([builder.constant(TILE * TILE)]) as (region, (step,)):
             width = region.constant(TILE)
@@ -149,9 +149,9 @@ def _write_tiles(
             here |= _digits(inside, here[inner], sums, extents)
             if is_read:
                 value = inside.load(source.memref, source.places(inside, {**values, **here}), element)
-                inside.store(value, room, place)
+                inside.store(value, staged, place)
             else:
-                value = inside.load(room, place, element)
+                value = inside.load(staged, place, element)
                 if target.element != source.element:
                     value = inside.cast(value, Scalar(target.element))
                 inside.store(value, target.memref, target.places(inside, {**values, **here}))

@@ -47,13 +47,15 @@ def split_long_reductions(
 
     The number of parts depends on extents and layouts alone: every GPU adds in the same order.
     """
-    cutting = _Splitting(stages, layouts, sizes)
+    splitting = _Splitting(stages, layouts, sizes)
     writers = Counter(item.tensor for stage in stages.contractions for item in stage.targets)
     for number, stage in enumerate(stages.contractions):
         alone = len(stage.targets) == 1 and writers[stage.targets[0].tensor] == 1
-        cut = cutting.find_split(stage, f"placed{number}{PARTIAL}") if alone else None
-        cutting.contractions += (stage,) if cut is None else cut
-    return replace(stages, contractions=tuple(cutting.contractions), tensors=cutting.tensors), cutting.placed
+        cut = splitting.find_split(stage, f"placed{number}{PARTIAL}") if alone else None
+        splitting.contractions += (stage,) if cut is None else cut
+    return replace(
+        stages, contractions=tuple(splitting.contractions), tensors=splitting.tensors
+    ), splitting.placed
 
 
 @dataclass(slots=True)

@@ -105,7 +105,7 @@ class _Sizes:
         return self.roles.extents[self.roles.key]
 
     @property
-    def room(self) -> int:
+    def padded_keys(self) -> int:
         """Keys in whole chunks."""
         return -(-self.keys // CHUNK) * CHUNK
 
@@ -127,12 +127,12 @@ class _Sizes:
     @property
     def scores(self) -> int:
         """Elements of what holds the scores, and then the mixture."""
-        return self.rows * max(self.room, self.width)
+        return self.rows * max(self.padded_keys, self.width)
 
     @property
     def local_bytes(self) -> int:
         """What all takes, each piece at a multiple of 64 bytes."""
-        narrow = self.rows * (self.depth + PAD), self.tile, self.rows * (self.room + PAD)
+        narrow = self.rows * (self.depth + PAD), self.tile, self.rows * (self.padded_keys + PAD)
         reductions = sum(item.formula.sign not in ASSIGNMENTS for item in self.roles.stages)
         wide = self.scores, (self.parts + 1) * self.rows * reductions
         return sum(2 * item + 64 for item in narrow) + sum(4 * item + 64 for item in wide)
@@ -178,10 +178,10 @@ class _MmaAttentionWriter(AttentionWriter):
         builder = self.parameters.builder()
         extents = {**roles.extents, BLOCK: roles.blocks}
         values = delinearize_group(builder, [*roles.outer, BLOCK], extents)
-        queries = _room(builder, NARROW, sizes.rows * (sizes.depth + PAD))
-        tile, scores = _room(builder, NARROW, sizes.tile), _room(builder, SUMS, sizes.scores)
-        weights = _room(builder, NARROW, sizes.rows * (sizes.room + PAD))
-        self._make_rooms(builder)
+        queries = _local_memory(builder, NARROW, sizes.rows * (sizes.depth + PAD))
+        tile, scores = _local_memory(builder, NARROW, sizes.tile), _local_memory(builder, SUMS, sizes.scores)
+        weights = _local_memory(builder, NARROW, sizes.rows * (sizes.padded_keys + PAD))
+        self._allocate(builder)
         with builder.parallel() as region:
             lane = region.cast(region.builtin("subgroup_local_id", LANE), INDEX)
             subgroup = region.cast(region.builtin("subgroup_id", LANE), INDEX)
@@ -200,7 +200,7 @@ class _MmaAttentionWriter(AttentionWriter):
     def _outside(self, key: Key, access: Access) -> Access:
         return self.parameters.add(key, access)
 
-    def _make_rooms(self, builder: Builder) -> None:
+    def _allocate(self, builder: Builder) -> None:
         """Local memory for row reductions: partial results of each work-item, and those that the epilogue reads."""
         roles, rows = self.roles, self.sizes.rows
         for key, name in roles.sums.items():
@@ -256,7 +256,7 @@ class _MmaAttentionWriter(AttentionWriter):
 
     def _clamped_key(self, builder: Builder, first: Value, number: Value) -> Value:
         found = builder.arith("add", first, number)
-        if self.sizes.keys == self.sizes.room:
+        if self.sizes.keys == self.sizes.padded_keys:
             return found
         return builder.arith("min", found, builder.constant(self.sizes.keys - 1))
 
@@ -269,7 +269,7 @@ class _MmaAttentionWriter(AttentionWriter):
         roles, sizes = self.roles, self.sizes
         sums = Coopmatrix(SUMS, sizes.rows, COLUMNS, "matrix_acc")
         own = builder.arith("mul", subgroup, builder.constant(COLUMNS))
-        bounds = builder.constant(0), builder.constant(sizes.room), builder.constant(CHUNK)
+        bounds = builder.constant(0), builder.constant(sizes.padded_keys), builder.constant(CHUNK)
         with builder.loop(*bounds) as chunk:
             body = chunk.body
             body.put(Barrier(on_local=True))
@@ -296,7 +296,7 @@ class _MmaAttentionWriter(AttentionWriter):
         part = sizes.width // SUBGROUPS
         sums = Coopmatrix(SUMS, part, sizes.rows, "matrix_acc")
         own = builder.arith("mul", subgroup, builder.constant(part))
-        bounds = builder.constant(0), builder.constant(sizes.room), builder.constant(CHUNK)
+        bounds = builder.constant(0), builder.constant(sizes.padded_keys), builder.constant(CHUNK)
         zero = builder.constant(0.0, sums)
         with builder.loop(*bounds, carried=[(zero, sums)]) as chunk:
             body = chunk.body
@@ -330,10 +330,10 @@ class _MmaAttentionWriter(AttentionWriter):
         known: dict[str, Value] = {}
         for number, stage in enumerate(self.roles.stages):
             self._write_row_stage(builder, number, stage, (here, part, known), views)
-        if sizes.room > sizes.keys:
+        if sizes.padded_keys > sizes.keys:
             zero = builder.constant(0.0, HALF)
             first = builder.arith("add", builder.constant(sizes.keys), part)
-            bounds = builder.constant(sizes.room), builder.constant(sizes.parts)
+            bounds = builder.constant(sizes.padded_keys), builder.constant(sizes.parts)
             with builder.loop(first, *bounds) as loop:
                 loop.body.store(zero, views.weights, [loop.variable, query])
 
@@ -382,12 +382,12 @@ class _MmaAttentionWriter(AttentionWriter):
         if not reduced:
             return
         writing.levels, writing.loops = [builder], dict(here)
-        room = self.partial[number]
-        builder.store(loop.results[0], room, [here[QUERY], part])
+        partial = self.partial[number]
+        builder.store(loop.results[0], partial, [here[QUERY], part])
         builder.put(Barrier(on_local=True))
-        total = builder.load(room, [here[QUERY], builder.constant(0)], kind)
+        total = builder.load(partial, [here[QUERY], builder.constant(0)], kind)
         for other in range(1, self.sizes.parts):
-            more = builder.load(room, [here[QUERY], builder.constant(other)], kind)
+            more = builder.load(partial, [here[QUERY], builder.constant(other)], kind)
             total = join(writing, formula.sign, total, more, target)
         known[target.tensor] = total
         self._store_once(builder, writing, stage, part)
@@ -444,7 +444,7 @@ def _whole() -> Dictionary:
     return Dictionary((DictionaryEntry("unroll", True),))
 
 
-def _room(builder: Builder, element: str, size: int) -> Value:
+def _local_memory(builder: Builder, element: str, size: int) -> Value:
     """Local memory of so many elements, in a row."""
     aligned = Dictionary((DictionaryEntry("alignment", 64),))
     return builder.value(Alloca(make_memref(element, (size,), local=True), aligned))
@@ -459,9 +459,9 @@ class _Views:
         self.queries = _matrix(builder, queries, NARROW, (sizes.depth + PAD, sizes.rows))
         self.keys = _matrix(builder, tile, NARROW, (sizes.depth + PAD, CHUNK))
         self.values = _matrix(builder, tile, NARROW, (CHUNK + PAD, sizes.width))
-        self.scores = _matrix(builder, scores, SUMS, (sizes.rows, sizes.room))
+        self.scores = _matrix(builder, scores, SUMS, (sizes.rows, sizes.padded_keys))
         self.mixture = _matrix(builder, scores, SUMS, (sizes.width, sizes.rows))
-        self.weights = _matrix(builder, weights, NARROW, (sizes.room + PAD, sizes.rows))
+        self.weights = _matrix(builder, weights, NARROW, (sizes.padded_keys + PAD, sizes.rows))
 
 
 def _matrix(builder: Builder, memory: Value, element: str, shape: Sequence[int]) -> Value:

@@ -74,7 +74,7 @@ def write_mn_major_gemm(plan: TensorCoreGemm, tensors: Tensors, target: Target) 
     """The kernels of a GEMM: MN-major operands that `wgmma` can transpose are read in place, others packed."""
     extents = plan.found.extents
     if any(plan.packing) and plan.rows < STEP and extents[plan.row] % STEP == 0:
-        # To lay a factor takes longer than what smaller tiles save.
+        # Packing an operand takes longer than what smaller tiles save.
         plan = replace(plan, rows=STEP)
     whole = (extents[plan.row] % plan.rows, extents[plan.column] % plan.columns, extents[plan.sum] % STEP)
     if not target.has_warpgroups or any(whole) or plan.rounded or not any(plan.packing):

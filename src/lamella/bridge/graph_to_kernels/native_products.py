@@ -58,12 +58,12 @@ def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, ta
     return _write((c, a, b), keys, (turned_a, turned_b))
 
 
-def _write(types: Sequence[Memref], keys: tuple[Key, ...], turned: tuple[bool, bool]) -> TileKernel:
+def _write(types: Sequence[Memref], keys: tuple[Key, ...], transposed: tuple[bool, bool]) -> TileKernel:
     values = (OUTPUT, LEFT, RIGHT)
     builder = Builder(FreshNames({item.name for item in values}))
     one = builder.constant(1.0, Scalar(types[1].element))
     zero = builder.constant(0.0, Scalar(types[0].element))
-    builder.put(Blas("gemm", (one, LEFT, RIGHT, zero, OUTPUT), turned))
+    builder.put(Blas("gemm", (one, LEFT, RIGHT, zero, OUTPUT), transposed))
     parameters = tuple(Parameter(value, type_) for value, type_ in zip(values, types, strict=True))
     return TileKernel(parameters, keys, builder.region(), 1, ATTRIBUTES)
 
@@ -80,7 +80,7 @@ def _is_sum(term: Term, total: str) -> bool:
 def _matrix(
     access: Access, lines: Sequence[str], others: Sequence[str], extents: Mapping[str, int]
 ) -> tuple[Memref, bool]:
-    """A tensor as a matrix that some loops count along its rows and others along its columns; whether it is turned.
+    """A tensor as a matrix that some loops count along its rows and others along its columns; whether it is transposed.
 
     The steps of loops that are one dimension lie in a row, the last loop closest.
     """

@@ -64,10 +64,10 @@ MOST_TILES = 4
 PIECES = (UNROLLED, 4, 16)
 """Pieces of rows that subgroups may have under variant, the usual number first."""
 WIDTHS = (THREAD_COLUMNS, 4, 16)
-"""Columns of tiles of threads, the usual number first."""
+"""Columns of register tiles of threads, the default first."""
 
 IM2COL_LAUNCH_S, IM2COL_ELEMENT_S = 2e-6, 2e-12
-"""What one more launch takes, and each element that it lays, by its instructions and its memory."""
+"""Seconds of one more launch, and of each element that im2col copies."""
 THREAD_SPEED, CORE_SPEED = 16e12, 300e12
 """What threads multiply and add in a second, and tensor cores with tiles that are not the largest."""
 
@@ -95,9 +95,9 @@ class Variant:
     write: Callable[[], list[TileKernel]]
     """Writes its kernels, in the order in which they run."""
     parts: int = 1
-    """Into how many parts the sum is cut: what they write is to be added up, and made outputs of."""
+    """Split-K: the number of parts, whose partial sums are added and given to the epilogue behind."""
     usual: bool = False
-    """Whether these parts are what is taken where nothing is measured."""
+    """Whether this split is the default where nothing is measured."""
 
 
 _Kind = Callable[[ProductGroup, ProductPlace], list[Variant]]

@@ -352,7 +352,9 @@ class QuantizedGemvWriter(GemvWriter):
         if whole * together < interleave.blocks:
             start = self._start(builder, self._block_of(builder, builder.constant(whole)), lane)
             sums = self._block(builder, sides, start, places, sums, interleave.length)
-        return self.add_up(builder, sums if self.room is None else self.exchange(builder, sums, self.room))
+        return self.add_up(
+            builder, sums if self.scratch is None else self.exchange(builder, sums, self.scratch)
+        )
 
     def _block_of(self, builder: Builder, turn: Value) -> Value:
         """The block that a subgroup reads in one trip."""

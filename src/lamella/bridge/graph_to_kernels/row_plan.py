@@ -68,7 +68,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRoom:
+class LocalTensor:
     """A tensor in local memory: its elements for each row, and the strides of its loops."""
 
     count: int
@@ -99,7 +99,7 @@ class RowPlan:
     """Row loops inside a work-group."""
     registers: frozenset[str]
     """Tensors of which a row has one element."""
-    locals: Mapping[str, LocalRoom]
+    locals: Mapping[str, LocalTensor]
     """Tensors that are kept in local memory."""
     at_once: int = 1
     """Steps over the lanes that are under way at once: threads wait long for memory."""
@@ -344,7 +344,7 @@ def _verify_lane(kernel: FlatKernel, pair: tuple[Pass, Pass], written: Form, rea
         raise Unsupported("a lane reads what another has computed")
 
 
-def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
+def _room(kernel: FlatKernel, tensor: str) -> LocalTensor:
     """The local memory of a tensor: its loops inside a row, one behind the other without gaps."""
     stage = next(item for item in kernel.stages if item.tensor == tensor)
     strides: dict[str, int] = {}
@@ -355,7 +355,7 @@ def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
             stride *= kernel.extents[name]
     # Memory of a kernel's own has a known size: rows of an open length get room for longer ones too.
     room = max(OPEN_ROOM, 1 << (stride - 1).bit_length()) if is_open(stride) else stride
-    return LocalRoom(room, strides)
+    return LocalTensor(room, strides)
 
 
 # --- work-groups --------------------------------------------------------------------------------------------

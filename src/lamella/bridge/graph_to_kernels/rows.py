@@ -113,16 +113,16 @@ def write_rows(
         raise Unsupported("no subgroup has a size that row kernels can use")
     tiles = plan_shared_transpose(kernel, tensors) if inside.threads else None
     by_matrices = VECTOR in sizes and not inside.threads
-    turned = plan_transpose(kernel, tensors, arguments.spans) if by_matrices else None
-    plan = None if tiles or turned else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
+    transpose = plan_transpose(kernel, tensors, arguments.spans) if by_matrices else None
+    plan = None if tiles or transpose else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     lanes, items = WARP, WARP
     if tiles is not None:
         SharedTransposeWriter(tiles, tensors, outputs, builder, real).write(arguments.views())
         items, groups = ITEMS, tiles.groups
-    elif turned is not None:
-        TransposeWriter(turned, tensors, builder, real).write(arguments.views())
-        lanes, items, groups = VECTOR, VECTOR, turned.groups
+    elif transpose is not None:
+        TransposeWriter(transpose, tensors, builder, real).write(arguments.views())
+        lanes, items, groups = VECTOR, VECTOR, transpose.groups
     elif plan is not None:
         _Rows(plan, tensors, outputs, builder, real).write(arguments)
         lanes, items, groups = plan.lanes, plan.lanes * plan.sharers, plan.groups
@@ -222,10 +222,10 @@ class _Rows:
         )
         self.terms.single = self.plan.registers
         if self.plan.sharers > 1:
-            self._make_rooms()
+            self._allocate()
         self._open_groups()
 
-    def _make_rooms(self) -> None:
+    def _allocate(self) -> None:
         """Allocate local memory."""
         size = self.plan.lanes * self.plan.sharers
         sums = [

@@ -65,7 +65,7 @@ class SharedTransposePlan:
     along: TiledLoop
     across: TiledLoop
     others: tuple[str, ...]
-    turned: tuple[Key, ...]
+    transposed: tuple[Key, ...]
     """What is read through tiles."""
 
     @property
@@ -98,8 +98,8 @@ def plan_shared_transpose(
     across = Counter(far.values()).most_common(1)[0][0]
     sides = _sides((along, extents[along]), (across, extents[across]))
     others = tuple(name for name in first.loops if name not in (along, across))
-    turned = tuple(_fitting([key for key, name in far.items() if name == across], sides, tensors))
-    return SharedTransposePlan(kernel, *sides, others, turned) if turned else None
+    transposed = tuple(_fitting([key for key, name in far.items() if name == across], sides, tensors))
+    return SharedTransposePlan(kernel, *sides, others, transposed) if transposed else None
 
 
 def _reads(kernel: FlatKernel) -> list[Key] | None:
@@ -185,7 +185,7 @@ class SharedTransposeWriter:
     def write(self, views: Mapping[tuple[str, int | None], TensorView]) -> None:
         """Write everything."""
         plan, here = self.plan, self.builder
-        tiles = {key: here.alloca(self._memref(key)) for key in plan.turned}
+        tiles = {key: here.alloca(self._memref(key)) for key in plan.transposed}
         self._find_tile_origin()
         with here.parallel() as body:
             first = body.arith(

@@ -60,11 +60,11 @@ from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import reachable
 
 STEP = 64
-"""Halves along the sum that a pipeline copies at once."""
+"""Halves along the sum in a pipeline stage."""
 FEWEST_COLUMNS = 8
 """Columns below which most of a tile would be empty."""
 SWIZZLE_BAND = 16
-"""Tiles side by side along the columns before the next rows follow."""
+"""Rasterisation: tiles side by side along the columns before the next rows follow, so that they share the cache."""
 TILES = (
     (256, 8, 1.0),
     (192, 8, 0.97),
@@ -103,15 +103,15 @@ class TensorCoreGemm:
     """Rows of a tile."""
     subgroups: int
     packing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """The loops along which kernels of their own lay both factors, the sum last; none where one lies well."""
+    """The loops along which both operands are packed, the sum last; none for one that is K-major already."""
     rounded: str = ""
-    """The type to which those round them, where they do."""
+    """The type to which packing rounds, where it does."""
     sums: tuple[str, ...] = ()
-    """The loops that the sum is made of; where there are several, both factors are laid along all of them."""
+    """The loops that make up the sum; where there are several, both operands are packed along all of them."""
     decoded: tuple[Scale, ...] | None = None
-    """The scales of the rows' codes, where rows are codes, which a kernel of its own decodes."""
+    """The scales of the rows' codes, where rows are codes, which a kernel of its own dequantises."""
     parts: int = 1
-    """Parts of the sum that are work-groups of their own; the output then holds the sums of each part."""
+    """Split-K: parts of the sum that are work-groups of their own; the output then holds partial sums."""
 
     @property
     def packed_rows(self) -> Key:

@@ -86,7 +86,7 @@ class ProductGroup:
     prologue: tuple[Contraction, ...] = ()
     """`s += g(x, …)`, then `v = f(x, s, …)`, which one of the factors is: what its kernel computes on the way."""
     parts: int = 1
-    """Parts of its rows that epilogues read together, as items of the target: `y[i]` is then that of every part."""
+    """Gates: parts of its rows that epilogues read together, as items of the target: `y[i]` is that of every part."""
     copies: tuple[Contraction, ...] = ()
     """`w = z`, an output once more in another type."""
 

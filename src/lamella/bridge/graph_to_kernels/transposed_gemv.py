@@ -133,11 +133,11 @@ class _TransposedGemvWriter:
         values = delinearize_group(builder, [*plan.outer, BLOCK], sizes)
         places = list(product(*(range(found.extents[name]) for name in plan.columns)))
         count = len(places)
-        room = builder.alloca(make_memref(plan.real.name, (plan.rows, count, SUBGROUPS), local=True))
+        scratch = builder.alloca(make_memref(plan.real.name, (plan.rows, count, SUBGROUPS), local=True))
         with builder.parallel() as region:
-            self._add(region, (matrix, weights), values, places, room)
+            self._add(region, (matrix, weights), values, places, scratch)
         with builder.parallel() as region:
-            self._finish(region, values, places, room)
+            self._finish(region, values, places, scratch)
         return replace(self.parameters.close(builder, plan.groups), attributes=group_sizes(SUBGROUPS))
 
     def _own_rows(self, builder: Builder, values: Mapping[str, Value]) -> tuple[list[Value], list[Value]]:
@@ -157,7 +157,7 @@ class _TransposedGemvWriter:
         sides: tuple[Access, Access],
         values: Mapping[str, Value],
         places: Sequence[tuple[int, ...]],
-        room: Value,
+        scratch: Value,
     ) -> None:
         """Put the partial sums of a subgroup into local memory."""
         plan, real = self.plan, self.plan.real
@@ -186,14 +186,14 @@ class _TransposedGemvWriter:
         for number in range(len(places)):
             for row, at in enumerate(inside):
                 found = loop.results[number * plan.piece + row]
-                builder.store(found, room, [at, builder.constant(number), own])
+                builder.store(found, scratch, [at, builder.constant(number), own])
 
     def _load(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> Value:
         value = builder.load(access.memref, access.places(builder, values), Scalar(access.element))
         return value if access.element == self.plan.real.name else builder.cast(value, self.plan.real)
 
     def _finish(
-        self, builder: Builder, values: Mapping[str, Value], places: Sequence[tuple[int, ...]], room: Value
+        self, builder: Builder, values: Mapping[str, Value], places: Sequence[tuple[int, ...]], scratch: Value
     ) -> None:
         """The first subgroups reduce the partial sums, one for each column, and run the epilogue."""
         plan = self.plan
@@ -203,29 +203,29 @@ class _TransposedGemvWriter:
             with builder.condition(builder.compare("eq", own, builder.constant(number))) as region:
                 columns = dict(zip(plan.columns, map(region.constant, place), strict=True))
                 for row, at in zip(rows, inside, strict=True):
-                    self._finish_row(region, {**values, **columns, plan.row: row}, room, (at, number))
+                    self._finish_row(region, {**values, **columns, plan.row: row}, scratch, (at, number))
 
     def _finish_row(
-        self, builder: Builder, values: Mapping[str, Value], room: Value, place: tuple[Value, int]
+        self, builder: Builder, values: Mapping[str, Value], scratch: Value, place: tuple[Value, int]
     ) -> None:
         """Store one row of a column, where there is one."""
         plan, extent = self.plan, self.plan.found.extents[self.plan.row]
         if extent % plan.rows == 0:
-            self._store(builder, values, room, place)
+            self._store(builder, values, scratch, place)
             return
         exists = builder.compare("lt", values[plan.row], builder.constant(extent))
         with builder.condition(exists) as inner:
-            self._store(inner, values, room, place)
+            self._store(inner, values, scratch, place)
 
     def _store(
-        self, builder: Builder, values: Mapping[str, Value], room: Value, place: tuple[Value, int]
+        self, builder: Builder, values: Mapping[str, Value], scratch: Value, place: tuple[Value, int]
     ) -> None:
         real, found = self.plan.real, self.plan.found
         at, number = place
         total = builder.constant(0.0, real)
         for subgroup in range(SUBGROUPS):
             indices = [at, builder.constant(number), builder.constant(subgroup)]
-            total = builder.arith("add", total, builder.load(room, indices, real), type_=real)
+            total = builder.arith("add", total, builder.load(scratch, indices, real), type_=real)
         for end in found.epilogues:
             result = total
             if end.formula.values[0] is not end.formula.targets[0]:
