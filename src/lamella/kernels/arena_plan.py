@@ -1,4 +1,4 @@
-"""Where the buffers of a launch list lie in memory: those that are never alive together share their bytes."""
+"""Buffer allocation for launch lists: buffers that are never live together share their bytes in one arena."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ArenaPlan:
 
 
 def place_buffers(whole: LaunchList, given: Collection[str]) -> ArenaPlan:
-    """Places for all buffers but those that are given; no two that are alive at once share a byte."""
+    """Offsets for all buffers but those that are given; no two that are live at once share a byte."""
     names = [name for name in whole.buffers if name not in given]
     ranges = live_ranges(_steps(whole.launches))
     end = len(whole.launches)
@@ -52,9 +52,9 @@ def place_buffers(whole: LaunchList, given: Collection[str]) -> ArenaPlan:
 
 
 def _share(blocks: Sequence[LiveBlock], is_packed: bool) -> Allocation:
-    """An arena in the order of launches, which finds what it reuses in the cache; a smaller one where memory counts.
+    """Arena allocation: in the order of launches, which reuses what the cache holds, or as small as possible.
 
-    Lists that overwrite states are steps of training: what lives from the way forward to the way back fills them.
+    Lists that overwrite states are training steps: what lives from the forward to the backward pass fills them.
     """
     found = allocate(blocks, ALIGNMENT)
     if is_packed and len(blocks) <= MOST_PACKED:
@@ -68,7 +68,7 @@ def _offsets(found: Allocation) -> dict[str, int]:
 
 
 def _place_halos(blocks: Sequence[tuple[int, LiveBlock]]) -> Allocation:
-    """Buffers with halos: those of one number that are never alive together share their bytes.
+    """Buffers with halos: those of one number that are never live together share their bytes.
 
     Launches write all of a tensor, and never its halo: what another one leaves there is written over or zero.
     """

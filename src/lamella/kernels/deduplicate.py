@@ -1,7 +1,7 @@
-"""Kernels that several calls share: equal ones are one, and those that run once, or seldom, leave their sizes open.
+"""Kernel deduplication: equal kernels are one, and those that run once or seldom leave their sizes open.
 
 Work on weights is as fast with sizes that a launch tells as with constants, and much of it differs in sizes alone: the
-factors of all products are packed by a few kernels. Kernels of each run keep their constants.
+operands of all products are packed by a few kernels. Kernels of each run keep their constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows that several subgroups share: on a GPU one warp for a row has too few loads under way.
+"""Rows split across warps: on a GPU one subgroup for a row has too few loads in flight.
 
     for i from lane to n by 32  →  for i from lane + 32 * subgroup to n by 32 * subgroups
     subgroup_add.reduce x       →  the same of each subgroup to local memory, a barrier, and the sum of them
@@ -99,7 +99,7 @@ def _require(holds: bool) -> None:
 
 @dataclass(slots=True)
 class _RowSplit:
-    """A kernel while it is rewritten."""
+    """Rewrites a kernel."""
 
     function: Function
     lanes: set[str] = field(default_factory=set)
@@ -180,7 +180,7 @@ class _RowSplit:
                 return
 
     def _read_once(self, node: If) -> None:
-        """What one work-item stores, of what all of them know; nobody of the work-group reads it."""
+        """A value that one work-item stores and all of them know; nobody of the work-group reads it."""
         nodes = [item.instruction for item in node.then.statements]
         stores = [item for item in nodes if isinstance(item, Store)]
         plain = all(isinstance(item, Arith | Cast | Constant | Store) for item in nodes)
@@ -277,7 +277,7 @@ class _RowSplit:
         )
 
     def _make_rooms(self, statements: Sequence[Statement], names: FreshNames) -> list[Statement]:
-        """Local memory for elements that several loops of one length read, and that nobody writes."""
+        """Allocate local memory for elements that several loops of one length read, and that nobody writes."""
         found: list[Statement] = []
         readers: dict[tuple[str, str], set[int]] = {}
         kinds: dict[tuple[str, str], tuple[str, int]] = {}
@@ -303,7 +303,7 @@ class _RowSplit:
         return found
 
     def _with_rooms(self, loop: For, reciprocals: Mapping[str, Value]) -> For:
-        """The loop, which keeps elements that it is the first to load, and finds the others."""
+        """The loop, which keeps elements that it is the first to load, and finds the others in local memory."""
         statements: list[Statement] = []
         for statement in loop.body.statements:
             node, name = statement.instruction, statement.results[0].name if statement.results else ""
@@ -325,7 +325,7 @@ class _RowSplit:
         return replace(loop, body=replace(loop.body, statements=tuple(statements)))
 
     def _invert(self, body: Builder, loop: For, reciprocals: dict[str, Value]) -> None:
-        """What a sum divides in a loop is multiplied by its reciprocal, which is made before."""
+        """Strength reduction: what a sum divides in a loop is multiplied by its reciprocal, hoisted before."""
         for statement in loop.body.statements:
             node = statement.instruction
             if isinstance(node, Arith) and node.function == "div" and node.type == REAL:
@@ -345,7 +345,7 @@ class _RowSplit:
     def _meet(
         self, body: Builder, node: SubgroupOperation, place: tuple[Value, Value, Value], count: int
     ) -> None:
-        """What subgroups have of a reduction, joined by each work-item in the same order."""
+        """The partial reductions of subgroups, combined by each work-item in the same order."""
         room, own, result = place
         body.store(body.statements[-1].results[0], room, [own])
         body.put(Barrier(on_local=True))

@@ -88,7 +88,7 @@ class Target:
 
     @property
     def has_dependent_launch(self) -> bool:
-        """Whether a kernel can be started before the one before it has ended, and waits for that itself."""
+        """Whether there is programmatic dependent launch (PDL): a kernel starts early and waits itself."""
         return self.capability >= 90
 
     @property

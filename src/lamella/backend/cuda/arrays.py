@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU, shared with other libraries without a copy."""
+"""Arrays in device memory, shared with other libraries without a copy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WAITING = "waiting for an array of another library"
 
 
 class DeviceMemory:
-    """Bytes on the device, free again with this object; at a multiple of 256."""
+    """A device allocation, freed with this object; at a multiple of 256 bytes."""
 
     def __init__(self, size: int) -> None:
         device()
@@ -69,7 +69,7 @@ class DeviceMemory:
 
 
 class PinnedMemory:
-    """Bytes of the host that the device copies from and to while the processor does something else."""
+    """Pinned (page-locked) host memory, for asynchronous copies."""
 
     def __init__(self, size: int) -> None:
         device()
@@ -91,7 +91,7 @@ class _Place:
 
 
 class DeviceArray:
-    """An array on the device: shape, element type, strides in bytes; kernels update it in place."""
+    """A device array: shape, element type, strides in bytes; kernels update it in place."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ def _device_of(given: object) -> tuple[int, int] | None:
 
 
 def to_device(array: object) -> DeviceArray:
-    """An array on the device: a copy of one of the host, or another library's as it lies.
+    """A device array: a copy of a host array, or another library's as it lies.
 
     What that library has begun to do with it is done before anything that this package does from then on.
     """

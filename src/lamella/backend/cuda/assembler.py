@@ -1,4 +1,4 @@
-"""PTX on its way to machine code: threads let the driver assemble it and keep it, while something else is done."""
+"""Asynchronous assembly of PTX: threads let the driver assemble and keep it, while something else is done."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _working: set[Future[None]] = set()
 
 
 class Assembler:
-    """Threads for the kernels of one program."""
+    """A pool of threads for the kernels of one program."""
 
     def __init__(self) -> None:
         threads = min(count_processors(), MOST_ASSEMBLERS)
         self._pool = ThreadPoolExecutor(threads, initializer=_park)
 
     def begin(self, key: bytes, kernel: BuiltKernel, make: Callable[[], bytes]) -> BuiltKernel:
-        """A kernel whose code is made by a thread; others that want the same find it meanwhile."""
+        """A kernel whose code a thread assembles; others that want the same find it meanwhile."""
         found = BuiltKernel(kernel.entry, self._pool.submit(make))
         with _lock:
             _waiting[key] = found
@@ -58,7 +58,7 @@ def drop_waiting(key: bytes) -> None:
 
 
 def settle() -> None:
-    """Return when all that was compiled is kept, so that it is found again."""
+    """Wait until all that was compiled is kept, so that it is found again."""
     with _lock:
         working = tuple(_working)
     wait(working)

@@ -1,8 +1,8 @@
-"""How long ways to compute a product take on the device, and whether they compute the same.
+"""Autotuning on the device: how long the candidates of a product take, and whether they compute the same.
 
-A way runs once, and its numbers are compared with those of the usual one. Then launches are recorded as a graph, each
-with copies of its own of what never changes, and replayed between two moments. Before that a large piece of memory is
-written: weights come from memory then, as they do in a model, and not from the second-level cache.
+A candidate runs once, and its numbers are compared with those of the default one. Then its launches are captured as a
+CUDA graph, each with copies of its own of constants, and replayed between two events. Before that the second-level
+cache is flushed by writing a large piece of memory: weights come from memory then, as they do in a model.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Launch = Callable[[], None]
 
 @dataclass(slots=True)
 class _Memory:
-    """The operands of a problem on the device: outside ones are those of all ways, temporaries those of one."""
+    """The operands of a problem on the device: outside ones are shared by all candidates, temporaries belong to one."""
 
     fixed: frozenset[Place]
     copies: int
@@ -104,7 +104,7 @@ class _Memory:
 
 
 class DeviceMeasurer:
-    """Measures ways on the GPU of this process."""
+    """Measures candidates on the GPU of this process."""
 
     @property
     def machine(self) -> str:
@@ -120,7 +120,7 @@ class DeviceMeasurer:
     def measure(
         self, candidates: Sequence[Candidate], fixed: frozenset[Place], until: float
     ) -> list[MeasuredWay] | None:
-        """The time of each way, the usual one being first; None where the clock passes `until` before the end."""
+        """The time of each candidate, the default being first; None where the clock passes `until` before the end."""
         outside = _sizes([call for item in candidates for call in item.calls], False)
         weights = sum(size for place, (size, _) in outside.items() if place in fixed)
         copies = max(2, min(LAUNCHES, MOST_COPIED // max(1, 2 * weights)))
@@ -149,7 +149,7 @@ class DeviceMeasurer:
 
 
 class _Timing:
-    """The ways of one product while they are timed: what they share on the device."""
+    """The candidates of one product while they are timed: what they share on the device."""
 
     def __init__(self, shared: _Memory, by_library: bool) -> None:
         self.shared = shared
@@ -161,7 +161,7 @@ class _Timing:
         """What was compiled, and what it is called there."""
 
     def compile(self, candidates: Sequence[Candidate]) -> None:
-        """Compile the kernels of all ways as one program; where one of them cannot be, each in its turn will be."""
+        """Compile the kernels of all candidates as one program; if that fails, each in its turn."""
         found = dict.fromkeys(function for item in candidates for function in self._functions(item))
         with suppress(Unsupported, LamellaError):
             self._add([item for item in found if self._find_product(item) is None])
@@ -183,7 +183,7 @@ class _Timing:
         return None if self._workspace is None else find_native(function)
 
     def time(self, candidate: Candidate) -> tuple[float, dict[Place, Array]]:
-        """The seconds of one run of a way, and the numbers that it leaves."""
+        """The seconds of one run of a candidate, and its outputs."""
         made = self.shared.fixed | _made_once(candidate)
         memory = _Memory(made, self.shared.copies, dict(self.shared.places))
         memory.reserve(_sizes(candidate.calls, True), False)
@@ -200,7 +200,7 @@ class _Timing:
         return min(self._seconds(graph.launch) for _ in range(REPLAYS)) / count, numbers
 
     def _bind_all(self, candidate: Candidate, memory: _Memory) -> list[list[Launch]]:
-        """The launches of a run for each copy of what never changes; what is made of it once is made."""
+        """The launches of a run for each copy of the constants; what is computed from them once is computed here."""
         kernels = {item.name: item for item in self._functions(candidate)}
         missing = [
             item for item in kernels.values() if item not in self._kernels and not self._find_product(item)
@@ -217,7 +217,7 @@ class _Timing:
         return runs
 
     def _seconds(self, work: Launch) -> float:
-        """The time of some work on the device, with nothing in its second-level cache before."""
+        """The time of some work on the device, with a cold second-level cache."""
         stream, begin, end = own_stream(), Event(), Event()
         self._flushed.fill(stream)
         begin.record(stream)
@@ -272,7 +272,7 @@ def _written(candidate: Candidate, item: KernelCall) -> Iterator[KernelOperand]:
 
 
 def _made_once(candidate: Candidate) -> frozenset[Place]:
-    """What is made of weights before all runs."""
+    """The launches that run once, on weights alone."""
     calls = [item for item in candidate.calls if item.once]
     return frozenset((one.name, one.item) for item in calls for one in _written(candidate, item))
 
@@ -309,7 +309,7 @@ def _outputs(candidate: Candidate) -> dict[Place, str]:
 
 
 def _are_close(found: Array, want: Array) -> bool:
-    """Whether two outputs differ by rounding alone; places without a number must be the same."""
+    """Whether two outputs differ by rounding alone; NaNs must stand in the same places."""
     close = CLOSE.get(str(want.dtype), CLOSE_SUMS)
     left, right = (np.ravel(item).astype(np.float64) for item in (found, want))
     finite = np.isfinite(right)

@@ -1,4 +1,4 @@
-"""Kernels of a GPU as they are kept: what is known of each beside its code, and the code."""
+"""Serialisation of compiled GPU kernels: what is known of each beside its code, and the code."""
 
 from __future__ import annotations
 

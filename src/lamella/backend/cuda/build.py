@@ -1,4 +1,4 @@
-"""Kernels of a GPU on their way to code: each by itself, on as many processors as there are, kept for all programs."""
+"""Compilation of GPU kernels to machine code: each by itself, in parallel processes, cached for all programs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SYMBOL_DIGITS = 32
 
 
 def build_program(program: Program, target: Target, store: ObjectCache | None) -> BuiltProgram:
-    """The code of a program; kernels that the store has, of this program or of others, are not compiled again."""
+    """The code of a program; kernels that the cache has, of this program or of others, are not compiled again."""
     keys = kernel_keys(program, target)
     names = "\0".join(item.name for item in program.functions)
     key = hashlib.sha256(b"".join((b"cuda program", *keys, names.encode()))).digest()
@@ -73,9 +73,9 @@ def build_program(program: Program, target: Target, store: ObjectCache | None) -
 
 
 def kernel_keys(program: Program, target: Target) -> tuple[bytes, ...]:
-    """What the code of each kernel depends on: its text, the target, the driver, LLVM, and this package.
+    """The cache keys of kernels: their text, the target, the driver, LLVM, and this package.
 
-    What a kernel is called is not among it: models give the same kernels other numbers.
+    What a kernel is called is not part of the key: models give the same kernels other numbers.
     """
     rest = "\0".join(("cuda", str(device().driver), repr(target), fingerprint(*PARTS)))
     return tuple(
@@ -135,7 +135,7 @@ def _build(
 
 
 def _find(key: bytes, store: ObjectCache | None) -> BuiltKernel | None:
-    """A kernel that was compiled before, by this process or another one."""
+    """A kernel from the cache, of this process or another one."""
     found = find_waiting(key)
     content = None if store is None or found is not None else store.get(key)
     return found if content is None else decode_kernel(content)
@@ -150,7 +150,7 @@ def _keep(key: bytes, kernel: BuiltKernel, store: ObjectCache | None) -> None:
 
 
 def _write_all(writer: _PtxWriter, numbers: Sequence[int]) -> dict[int, BuiltKernel]:
-    """The PTX of some kernels, by children of this process too where there are many."""
+    """The PTX of some kernels, by child processes too where there are many."""
     count = len(numbers)
     is_shared = FEWEST_SHARED <= count <= MOST_TICKETS and may_fork()
     compilers = min(count_processors(), MOST_COMPILERS, count // 2) if is_shared else 1
@@ -172,7 +172,7 @@ def _write_all(writer: _PtxWriter, numbers: Sequence[int]) -> dict[int, BuiltKer
 
 
 def _write_shared(writer: _PtxWriter, numbers: Sequence[int], compilers: int) -> dict[int, BuiltKernel]:
-    """Kernels written by this process and children of it, each taking the next one; what failed is missing.
+    """Kernels written by this process and child processes, each taking the next one; what failed is missing.
 
     While others have begun, this process verifies the program; what is wrong with it counts, not what they make of it.
     """

@@ -1,4 +1,4 @@
-"""A program on its way to a GPU: lowered and emitted as for a processor, written as PTX, assembled by the driver."""
+"""Compilation of a program for a GPU: lowered and emitted as for a processor, as PTX that the driver assembles."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _place(function: Function) -> str:
 
 
 def fit_kernels(graph: KernelGraph) -> KernelGraph:
-    """The kernels of a graph with sizes that fit the device, and long rows shared by several subgroups."""
+    """The kernels of a graph with sizes that fit the device, and long rows split across several subgroups."""
     groups: dict[str, int] = {}
     for call in (item for calls in graph.calls.values() for item in calls):
         groups[call.kernel] = min(call.groups, groups.get(call.kernel, call.groups))

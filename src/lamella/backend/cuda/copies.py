@@ -1,6 +1,6 @@
-"""Arrays of the host that lie on the device too: weights that launches read, states that they update in place.
+"""Device copies of host arrays: weights that launches read, states that they update in place (coherence).
 
-What launches change comes home when somebody asks for it; until then the device has the newer values.
+What launches change is copied back when somebody asks for it; until then the device has the newer values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Copy:
 
 @dataclass(slots=True)
 class DeviceCopies:
-    """The copies of an executable's arrays, which all its launch lists share; one goes with its array."""
+    """The device copies of an executable's arrays, which all its launch lists share; one is freed with its array."""
 
     version: int = 0
     """Another one where a copy is no longer what it was."""
@@ -86,15 +86,15 @@ class DeviceCopies:
         return not isinstance(given, np.ndarray) and lies_on_device(given)
 
     def upload(self, arrays: Mapping[str, Array]) -> Upload:
-        """Begin to copy arrays to the device, beside what runs there."""
+        """Begin asynchronous copies of arrays to the device."""
         return self.transfers.upload(arrays)
 
     def download(self, found: Mapping[str, Array]) -> Download:
-        """Begin to copy outputs home that are on the device, beside what runs there from now on."""
+        """Begin asynchronous copies of outputs from the device."""
         return self.transfers.download(found)
 
     def release_spare(self) -> None:
-        """Give back memory through which arrays were copied."""
+        """Free the staging memory."""
         self.transfers.release()
 
     def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
@@ -175,20 +175,20 @@ class DeviceCopies:
         return found.memory if found is not None and found.is_newer else None
 
     def change(self, array: Array) -> None:
-        """Note that launches have written what lies on the device."""
+        """Mark the device copy of an array as newer (dirty)."""
         found = self._find(array)
         if found is not None:
             found.is_newer = True
 
     def forget(self, array: Array) -> None:
-        """Note that the host has written an array."""
+        """Mark the host's array as newer."""
         found = self._find(array)
         if found is not None:
             found.is_newer = found.is_same = False
             self.version += 1
 
     def settle(self) -> None:
-        """Bring home what launches wrote; from now on the host may write its arrays."""
+        """Copy back what launches wrote; from now on the host may write its arrays."""
         # Other threads may drop arrays meanwhile.
         newer = [item for item in list(self._held.values()) if item.is_newer and not item.stays]
         if not newer:

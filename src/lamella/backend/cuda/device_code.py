@@ -1,4 +1,4 @@
-"""Code of a GPU in a process: kernels by their numbers, each brought to the device when it is wanted there."""
+"""GPU code of a process: kernels by their numbers, each loaded to the device when it is wanted there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lamella.base.background import Background
 
 
 class DeviceCode(LoadedCode):
-    """Code on the device: what stands for the address of a kernel is its number."""
+    """Loaded code: what stands for the address of a kernel is its number."""
 
     def __init__(self, kernels: Mapping[str, DeviceKernel], kept: KeptObject | None) -> None:
         numbers = {symbol: place for place, symbol in enumerate(kernels, 1)}

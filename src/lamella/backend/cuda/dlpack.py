@@ -1,6 +1,6 @@
-"""DLPack: arrays of a GPU are handed to other libraries, and taken from them, without a copy.
+"""DLPack: arrays of a GPU are exchanged with other libraries without a copy.
 
-A capsule holds a description of the array and a function that gives it back; whoever takes it gives it another name.
+A capsule holds a description of the array and a deleter; whoever takes it gives it another name.
 """
 
 from __future__ import annotations

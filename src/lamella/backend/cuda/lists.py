@@ -1,4 +1,4 @@
-"""Launch lists on a GPU: one arena, one table of slots, and after the first run one graph of launches.
+"""Launch lists on a GPU: one arena, one table of slots, and after the first run one CUDA graph.
 
 What a call hands over is copied to the device, and what it takes out is copied back; weights stay there, and so do
 states that launches update in place.
@@ -51,7 +51,7 @@ COPIED = 16
 
 
 class TokenChoice(Protocol):
-    """What chooses the likeliest of some scores on the device, as `GreedyChoice` does."""
+    """What chooses a token from scores on the device, as `GreedyChoice` does."""
 
     @property
     def most(self) -> int:
@@ -88,7 +88,7 @@ class _DeviceLaunch:
 
 @dataclass(slots=True)
 class _FedStep:
-    """A run of a list that is fed by the one before, and the choice behind it."""
+    """A decoding step: a run of a list that is fed by the one before, and the choice behind it."""
 
     choice: TokenChoice
     entries: Mapping[str, str]
@@ -236,7 +236,7 @@ class CudaList:
         return sound
 
     def replay(self) -> None:
-        """Run all launches of the last run again, on what lies on the device; nobody waits."""
+        """Run all launches of the last run again, on what lies on the device, asynchronously."""
         for graph in self._graphs or self._record_graphs():
             graph.launch()
 
@@ -326,7 +326,7 @@ class CudaList:
             self._launch(self._launches[number])
 
     def _run_first(self, times: list[LaunchTime] | None) -> None:
-        """Run what may find something wrong; from the second run on launches are graphs: many lists run but once."""
+        """Run what may find something wrong; from the second run on as CUDA graphs: many lists run but once."""
         if self._has_run and times is None and not self._is_once and not self._graphs and not is_blocking():
             self._record_graphs()
         if self._ranges():
@@ -358,6 +358,7 @@ class CudaList:
         return [item for item in ranges if item[0] < item[1]]
 
     def _record_graphs(self) -> list[LaunchGraph]:
+        """Capture the launches as CUDA graphs."""
         self._graphs = [LaunchGraph(self._stream, partial(self._record, *item)) for item in self._ranges()]
         return self._graphs
 
@@ -428,7 +429,7 @@ class CudaList:
     # --- the table of slots ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Write where everything lies into the slots, where the arena has moved."""
+        """Write the addresses into the slots, where the arena has moved."""
         if self._base == self._buffers.base():
             return
         self._base, self._graphs, self._has_run = self._buffers.base(), [], False
@@ -485,7 +486,7 @@ class CudaList:
             item.kernel.launch(self._stream, place, item.groups, is_first, item.origin)
 
     def _run_timed(self, times: list[LaunchTime], first: int, end: int) -> None:
-        """Run launch by launch with a moment between."""
+        """Run launch by launch with an event between."""
         moments = [Event() for _ in range(end - first + 1)]
         moments[0].record(self._stream)
         try:

@@ -24,7 +24,7 @@ from lamella.lang.tensor.nodes import Function, Program
 
 @dataclass(frozen=True, slots=True)
 class _JoinedKernels:
-    """The kernels of a graph, and those that several of their launches became."""
+    """The kernels of a graph, and the fused ones of several launches."""
 
     first: CudaKernels
     fused: CudaKernels
@@ -55,7 +55,7 @@ class CudaMachine(DeviceMachine):
     """Whether kernels alone compute, no library."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
-        """Make a list runnable, with fewer launches where it runs often."""
+        """Make a list runnable, with fused launches where it runs often."""
         fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
         natives = self._natives()
         if fewer is not whole:

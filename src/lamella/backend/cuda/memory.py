@@ -1,4 +1,4 @@
-"""Memory of launch lists on a GPU: arenas that they share, where the buffers of each lie, what tells of mistakes."""
+"""Device memory of launch lists: shared arenas, buffer addresses, and fault flags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APART = 256
 
 
 class DeviceArena:
-    """Memory that the lists of an executable share; one that grows moves."""
+    """An arena that the lists of an executable share; one that grows moves."""
 
     def __init__(self) -> None:
         self._memory: DeviceMemory | None = None
@@ -53,16 +53,16 @@ class SharedDeviceMemory:
 
 
 class DeviceMachine:
-    """What every machine of launch lists on a GPU does with memory."""
+    """The memory operations of every machine of launch lists on a GPU."""
 
     room: SharedDeviceMemory
 
     def release(self) -> None:
-        """Give back the memory in which lists worked that run once."""
+        """Free the memory in which lists worked that run once."""
         self.room.once.release()
 
     def settle(self) -> None:
-        """Bring home states that launches updated."""
+        """Copy back states that launches updated."""
         self.room.copies.settle()
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
@@ -79,7 +79,7 @@ class DeviceMachine:
 
 
 class ListBuffers:
-    """Where the buffers of a list lie: those of the outside and those that hold zeros have memory of their own.
+    """Buffer addresses of a list: those of the outside and those that hold zeros have memory of their own.
 
     What a list reads that runs once lies in its arena: nobody else reads it.
     """
@@ -116,7 +116,7 @@ class ListBuffers:
 
     @property
     def workspace(self) -> int:
-        """Where what a library uses beside its matrices lies: behind the buffers."""
+        """The workspace of a library, behind the buffers."""
         return self.base() + self._inside
 
     @property
@@ -141,7 +141,7 @@ class ListBuffers:
 
 
 class ListFlags:
-    """What launches write that find something wrong: numbers of the host and of the device, copied as one."""
+    """Fault flags that launches set: numbers of the host and of the device, copied as one."""
 
     def __init__(self, faults: Array, tests: Sequence[Array | None]) -> None:
         self._starts, size = [], faults.nbytes

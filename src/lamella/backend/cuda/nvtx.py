@@ -1,6 +1,6 @@
 """NVTX ranges: Nsight shows the regions that `@profile` names around their launches.
 
-They are pushed by the package `nvtx`, or by NVIDIA's library of old; where neither is installed a note says so.
+They are pushed by the package `nvtx`, or by NVIDIA's older library; where neither is installed a note says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled graphs of a GPU between processes: launch lists with launches that are proved, and the keys of their code.
+"""Cached compiled graphs of a GPU between processes: launch lists with proved launches, and the keys of their code.
 
 As on the processor nothing that is read is a program which reading it would run, and what is kept was found by a key of
 all that it was made from.

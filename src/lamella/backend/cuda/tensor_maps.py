@@ -1,4 +1,4 @@
-"""Descriptions of arrays for the copy engine of a GPU, which the driver encodes."""
+"""Tensor maps (`CUtensorMap`): descriptors of arrays for TMA, encoded by the driver."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SWIZZLE, PROMOTION = 3, 3
 
 
 def with_maps(slots: Array, pipeline: Pipeline | None) -> Array:
-    """Slots with the maps that a kernel wants behind them, as bytes.
+    """Slots with the tensor maps of a kernel behind them, as bytes.
 
-    InputError: an array does not lie as the copy engine wants it.
+    InputError: an array does not lie as TMA wants it.
     """
     words = slots.astype(np.int64).tobytes()
     if pipeline is None:

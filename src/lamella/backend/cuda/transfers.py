@@ -1,7 +1,7 @@
-"""Copies between host and device beside the launches: through pinned memory, on streams of their own.
+"""Asynchronous transfers between host and device: through pinned memory, on streams of their own.
 
-An event tells the stream of launches that inputs are there, another one the stream of what leaves that outputs are.
-Memory of both sides is used again, but only when the host has waited for who used it before.
+An event tells the stream of launches that inputs are there, another one the stream of downloads that outputs are.
+Memory of both sides is reused, but only when the host has waited for who used it before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_SIZES = 64
 
 
 class SpareMemory(Generic[M]):
-    """Memory that was given back, by its bytes: taking more of the driver costs as much as a small run."""
+    """A free list of memory, by its bytes: an allocation of the driver costs as much as a small run."""
 
     def __init__(self, make: Callable[[int], M]) -> None:
         self._make: Callable[[int], M] = make
@@ -75,7 +75,7 @@ class Upload:
 
 @dataclass(slots=True)
 class Download:
-    """Outputs on their way home."""
+    """Outputs on their way to the host."""
 
     found: dict[str, Array]
     """All of them, in their order; the host has some already."""
@@ -98,7 +98,7 @@ class Download:
 
 @dataclass(slots=True)
 class DeviceTransfers:
-    """What comes to the device and what leaves it while launches run."""
+    """Uploads and downloads while launches run."""
 
     pinned: SpareMemory[PinnedMemory] = field(default_factory=lambda: SpareMemory(PinnedMemory))
     memory: SpareMemory[DeviceMemory] = field(default_factory=lambda: SpareMemory(DeviceMemory))
@@ -119,7 +119,7 @@ class DeviceTransfers:
         return Upload(found, arrived, rooms, self)
 
     def download(self, found: Mapping[str, Array]) -> Download:
-        """Begin to copy outputs home, behind the launches so far; those that come later run meanwhile."""
+        """Begin to copy outputs to the host, behind the launches so far; those that come later run meanwhile."""
         device()
         leaving, made, rooms = self._both()[1], Event(), {}
         made.record(own_stream())

@@ -50,7 +50,7 @@ MOST_QUERIES = 8
 MOST_KEYS = 1024
 """Keys above which one work-group for each head is too few of them."""
 AT_ONCE, MOST_FIRST = 8, 12
-"""Keys of a subgroup whose vectors are under way at once, and how many of them it begins with.
+"""Keys of a subgroup whose vectors are in flight at once, and how many of them it begins with.
 
 Where its first keys lie depends on nothing that a run tells, so that they can be loaded before anything else.
 """

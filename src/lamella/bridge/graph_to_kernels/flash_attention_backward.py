@@ -57,7 +57,7 @@ from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 STREAMED = 64
 """Queries or keys of a tile: with more of them the sums would not fit the registers."""
 TILES = 2
-"""Tiles of a trip: the scores of the second are begun while the sums of the first are still under way."""
+"""Tiles of a trip: the scores of the second are begun while the sums of the first are still in flight."""
 BLOCK = "block"
 """The number of a work-group's columns."""
 SCORES = Coopmatrix(SUMS, STREAMED, COLUMNS, "matrix_acc")

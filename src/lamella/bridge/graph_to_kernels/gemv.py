@@ -38,9 +38,9 @@ PIECE = 16
 MOST_COLUMNS = 7
 """Vectors above which a product with a matrix is better one of tiles."""
 UNROLLED = 8
-"""Pieces of rows that are under way at once, at most."""
+"""Vectorised loads of rows in flight at once, at most."""
 FIRST = 16
-"""Pieces with which a subgroup begins: where they are weights, they are under way before it has to wait."""
+"""Pieces with which a subgroup begins: where they are weights, they are prefetched before the dependent wait."""
 FULL = 16
 """Subgroups of a multiprocessor (occupancy): the next kernel finds registers for its own, which prefetch weights.
 

@@ -36,7 +36,7 @@ OPERATOR = "llm.paged_decode"
 SUBGROUPS = 8
 """Subgroups that share the keys of a work-group."""
 AT_ONCE = 4
-"""Keys of a subgroup whose vectors are under way at once."""
+"""Keys of a subgroup whose vectors are in flight at once."""
 MOST_ROWS = 8
 """Queries of a work-group, which each subgroup keeps in registers."""
 FEWEST_KEYS = 256

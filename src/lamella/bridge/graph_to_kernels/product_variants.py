@@ -62,7 +62,7 @@ from lamella.lang.tensor.nodes import Scalar
 MOST_TILES = 4
 """Tiles of tensor cores among which is chosen: those that the model of the machine likes best."""
 PIECES = (UNROLLED, 4, 16)
-"""Pieces of rows that subgroups may have under variant, the usual number first."""
+"""Vectorised loads that subgroups may have in flight, the default first."""
 WIDTHS = (THREAD_COLUMNS, 4, 16)
 """Columns of register tiles of threads, the default first."""
 

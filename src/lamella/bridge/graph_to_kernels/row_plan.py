@@ -102,7 +102,7 @@ class RowPlan:
     locals: Mapping[str, LocalTensor]
     """Tensors that are kept in local memory."""
     at_once: int = 1
-    """Steps over the lanes that are under way at once: threads wait long for memory."""
+    """Steps over the lanes that are in flight at once: threads wait long for memory."""
     sharers: int = 1
     """Subgroups of a work-group that share the steps of each lane's row; where several do, it has no other rows."""
 

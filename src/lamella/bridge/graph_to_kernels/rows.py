@@ -47,7 +47,7 @@ SIZES = (16, 32, 64)
 """Sizes of subgroups that a kernel may ask for."""
 I32 = Scalar("i32")
 SHARED_AT_ONCE = 8
-"""Steps of a subgroup that shares a row which are under way at once."""
+"""Steps of a subgroup that shares a row which are in flight at once."""
 LANE = "lane"
 """Stands for the number of the lane in places; no loop has this name."""
 LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}

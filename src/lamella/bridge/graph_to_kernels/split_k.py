@@ -128,7 +128,7 @@ def add_partial_sums(
     names = {item.name for item in reachable(*target.indices) if isinstance(item, Index)}
     kept = tuple(loop for loop in product.loops if loop.index in names)
     place = Element(partial.name, (Index(PART), *target.indices), target.type)
-    # One term, not a loop: all parts are under way at once.
+    # One term, not a loop: all parts are in flight at once.
     first, *others = (replace(place, indices=(part, *target.indices)) for part in range(parts))
     total: Term = first
     for item in others:

@@ -47,7 +47,7 @@ MOST_PARTS = 8
 FEWEST_KEYS = 64
 """Keys above which a head is worth more than one work-group."""
 AT_ONCE = 4
-"""Keys of a subgroup whose vectors are under way at once."""
+"""Keys of a subgroup whose vectors are in flight at once."""
 HIDDEN = -(2.0**120)
 """Less than any score; a number, so that its difference to itself is one."""
 PART = "part"

@@ -58,7 +58,7 @@ STRAIGHT = 4
 DEPTHS = (2, 1)
 """Steps of the inner sum in one turn of its loop, whichever divides it first."""
 THREAD_DEPTHS = (8, 4, 2, 1)
-"""The same where work-items are threads, which have loads under way for all of them."""
+"""The same where work-items are threads, which have loads in flight for all of them."""
 QUAD = 4
 QUAD_DEPTHS = (16, 8, QUAD)
 """The same where four products are added at a time."""

@@ -161,7 +161,7 @@ class TiledProduct:
     part: int = 0
     """Steps of the inner sum that are added up at a time, the sums in memory between them; 0 for all."""
     threads: bool = False
-    """Whether work-items are threads: each tile is a work-group, and more of a sum is under way at once."""
+    """Whether work-items are threads: each tile is a work-group, and more of a sum is in flight at once."""
     numbers: tuple[float, ...] = ()
     """What the codes of the row factor stand for, from the lowest on, where they are looked up in a table."""
 

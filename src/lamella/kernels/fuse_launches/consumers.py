@@ -1,9 +1,10 @@
-"""Small launches that the work-groups of a larger one take over, each what it alone reads.
+"""Producer fusion into consumers: the work-groups of a larger launch absorb small launches that they alone read.
 
-Attention of a token has a work-group for each head of keys. What comes before it, norms, rotations, rows of caches, has
-work-groups for heads too: where those of one head touch nothing that another head writes, they are phases of that
-head's work-group. The caches it reads then are those of tokens before, which nobody writes any more, and one row of its
-own, which it takes from where it was made: so the rest of a cache is loaded before the kernel in front has ended.
+Attention of a decoding step has a work-group for each head of keys. What comes before it (norms, rotations, rows of
+caches) has work-groups for heads too. Where those of one head touch nothing that another head writes, they become
+phases of that head's work-group. The caches that it reads then are those of tokens before, which nobody writes any
+more, and one row of its own, which is forwarded from where it was made. So the rest of a cache is prefetched before the
+predecessor has ended.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ WITHIN = (*INSIDE, Barrier, Builtin, For, If)
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the work-groups of an consumer share what it takes over."""
+    """How the work-groups of a consumer share what it absorbs."""
 
     teams: int
     """Of neighbouring work-groups; each team touches memory of its own."""
@@ -78,14 +79,14 @@ class Sharing:
 
 @dataclass(slots=True)
 class ConsumerFusion:
-    """Finds the launches of a list that can take over others, and writes their kernels."""
+    """Finds the launches of a list that can absorb others, and writes their kernels."""
 
     whole: LaunchList
     functions: Mapping[str, Function]
     _known: dict[tuple[str, int], dict[str, Footprint]] = field(default_factory=dict)
 
     def find(self, launch: Launch) -> Phase | None:
-        """A launch of work-groups of several subgroups that may take over others; None for another one."""
+        """A launch of work-groups of several subgroups that can absorb others; None for another one."""
         function = self.functions.get(launch.kernel)
         if launch.kernel == FILL or function is None or launch.groups > MOST_CONSUMER_GROUPS:
             return None
@@ -98,9 +99,9 @@ class ConsumerFusion:
         return Phase(launch, function, 0) if known else None
 
     def find_sharing(self, phases: Sequence[Phase], consumer: Phase) -> Sharing:
-        """Which work-groups of an consumer do what, and have what of the buffers that are written.
+        """Which work-groups of a consumer compute what, and their slices of the buffers that are written.
 
-        Neighbours may be one team: each of them does again what its team needs, and the first what others see.
+        Neighbours may be one team: each of them recomputes what its team needs, and the first what others see.
         Unsupported: two teams meet in a buffer.
         """
         whole = gcd(consumer.launch.groups, *(item.launch.groups for item in phases))
@@ -111,7 +112,7 @@ class ConsumerFusion:
         raise Unsupported("work-groups touch the same memory")
 
     def _find_parts(self, phases: Sequence[Phase], consumer: Phase, teams: int) -> dict[str, GroupSlice]:
-        """What each team has of the buffers that phases write; what the consumer writes is told apart by its groups."""
+        """The slices of each team of the buffers that phases write; the consumer's own are told apart by group."""
         touched: dict[str, list[Footprint | None]] = {}
         for item in (*phases, consumer):
             for group in range(item.launch.groups):
@@ -155,7 +156,7 @@ class ConsumerFusion:
         consumer: Phase,
         sharing: tuple[Sharing, set[str]],
     ) -> Function:
-        """The kernel of an consumer with what it takes over; caches are settled that no launch before writes."""
+        """The kernel of a consumer with what it absorbs; caches are settled that no launch before writes."""
         subgroups = _count_subgroups(consumer.function)
         if subgroups is None:
             raise Unsupported("its work-groups have one subgroup")
@@ -178,7 +179,7 @@ def _count_subgroups(function: Function) -> int | None:
 
 
 def _find_part(found: Sequence[Footprint | None]) -> GroupSlice:
-    """The part of a buffer that each work-group has; Unsupported where two share some."""
+    """The slice of a buffer of each work-group; Unsupported where two share some."""
     own = [item for item in found if item is not None]
     if len(own) != len(found):
         raise Unsupported("a work-group has no part")
@@ -193,7 +194,7 @@ def _find_part(found: Sequence[Footprint | None]) -> GroupSlice:
 
 @dataclass(slots=True)
 class _ConsumerWriter:
-    """The kernel of an consumer while it is written."""
+    """Writes the kernel of a consumer."""
 
     writer: PhaseWriter
     phases: Sequence[Phase]
@@ -262,7 +263,7 @@ class _ConsumerWriter:
         return any(phase.launch.arguments[place].buffer not in local for place in phase.launch.writes)
 
     def _verify_teams(self) -> None:
-        """Refuse teams of several where one would read what another one writes: only rows that are forwarded may be."""
+        """Refuse teams where one would read what another one writes; only forwarded rows may be."""
         if self.teams == self.consumer.launch.groups:
             return
         seen = [item for item in self.phases if self._is_seen(item)]

@@ -1,8 +1,8 @@
-"""What a launch list promises its kernels: memory that they may read before the kernel in front has ended.
+"""Programmatic dependent launch: memory that kernels may read before their predecessor has ended.
 
 Weights are *unchanging*: no launch of the list writes them. What a launch reads is *settled* where all that write it
 have ended before the launch can begin: those of lists before, since the first launch of a list never starts early, and
-those before a launch that *settles*. Such a launch waits for all before it, and only then lets the next one start; so
+those before a launch that *settles*. Such a launch waits for all before it, and only then lets its dependents start; so
 whichever starts behind it finds the work of all before it done. One is enough for a whole list: positions, which a
 small launch computes once and each layer reads, are then known everywhere before the wait.
 """
@@ -26,7 +26,7 @@ FRONT = 4
 
 @dataclass(frozen=True, slots=True)
 class _EarlyLoads:
-    """What a kernel is told: places of its arguments, and whether it settles."""
+    """What a kernel is promised: places of its arguments, and whether it settles."""
 
     unchanging: tuple[int, ...]
     settled: tuple[int, ...]
@@ -41,7 +41,7 @@ class _EarlyLoads:
 def mark_early_loads(
     whole: LaunchList, functions: Mapping[str, Function]
 ) -> tuple[LaunchList, tuple[Function, ...]]:
-    """The list with kernels that are told what is promised of their arrays, and these kernels.
+    """The list with kernels that know which arrays may be read early, and these kernels.
 
     Kernels that a copy engine feeds are left as they are. Of an array that begins elsewhere than its kernel expects
     nothing is promised.
@@ -85,14 +85,14 @@ def _find_writers(launches: Sequence[Launch]) -> dict[str, list[int]]:
 
 
 def _is_settled(writers: Iterable[int], reader: int, settling: int | None) -> bool:
-    """Whether all launches that write something have ended when a launch that reads it begins, or come behind it."""
+    """Whether all writers of a buffer have ended when a launch that reads it begins, or come behind it."""
     return all(number > reader or (settling is not None and number < settling < reader) for number in writers)
 
 
 def _find_settling(
     whole: LaunchList, functions: Mapping[str, Function], writers: Mapping[str, Sequence[int]]
 ) -> int | None:
-    """The launch behind the last of those near the beginning that make something small for many; None for none."""
+    """The launch that settles: behind the last of those near the beginning that make something small for many."""
     readers: dict[str, set[int]] = {}
     for number, launch in enumerate(whole.launches):
         for view in launch.arguments:
@@ -120,7 +120,7 @@ def _is_plain(function: Function) -> bool:
 
 
 def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:
-    """The places of arguments that do not begin at a multiple of what is promised of them."""
+    """The places of arguments that are less aligned than was promised of them."""
     found = []
     pairs = zip(launch.arguments, function.parameters, strict=False)
     for place, (view, parameter) in enumerate(pairs):
@@ -131,7 +131,7 @@ def _find_askew(launch: Launch, function: Function) -> tuple[int, ...]:
 
 
 def _with_early_loads(function: Function, promises: _EarlyLoads, name: str) -> Function:
-    """A kernel that is told what is promised, and no longer what does not hold."""
+    """A kernel that knows which arrays may be read early, without promises that do not hold."""
     parameters = [
         _annotated(
             parameter,

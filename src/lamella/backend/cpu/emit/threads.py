@@ -1,4 +1,4 @@
-"""Kernels for machines where each work-item is a thread of its own: blocks are work-groups, warps are subgroups.
+"""SIMT emission: each work-item is a thread of its own, blocks are work-groups, warps are subgroups.
 
 Values are scalars of a thread, so lanes, masks and the loops over subgroups of a processor are not needed. A subgroup
 of fewer than 32 work-items is a part of a warp: what its threads do together names them alone, so that the others may
@@ -50,7 +50,7 @@ REGISTER = "llvm.nvvm.read.ptx.sreg"
 def enter_thread(context: EmitContext, rows: int, local_bytes: int, together: int = 1) -> None:
     """Find out which work-item this is: its group, subgroup and lane, and where the local memory of the group lies.
 
-    Of several work-groups that are one block those behind the last leave at once.
+    Of several work-groups that share a block those behind the last leave at once.
     """
     out = context.out
     block = out.intrinsic("i32", f"{REGISTER}.ctaid.x", "")
@@ -93,7 +93,7 @@ PAGE = 4096
 
 
 def prefetch_slots(context: EmitContext) -> None:
-    """Let the first work-group fetch what the next launches of a list begin with: where their arrays lie.
+    """Prefetch the slots of the next launches of a list, in the first work-group: the addresses of their arrays.
 
     Between two runs of a list the cache has held all its weights, so that they would wait for memory twice.
     """
@@ -113,15 +113,15 @@ def prefetch_slots(context: EmitContext) -> None:
 
 
 def launch_dependents(context: EmitContext) -> None:
-    """Let the kernel behind this one start as soon as there is room; it waits for this one itself."""
+    """Programmatic dependent launch: let the next kernel start as soon as resources are free; it waits itself."""
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
 
 
 def find_early_arrays(function: Function) -> frozenset[str]:
-    """The arrays of which a launch promises that what is read of them was there before the list began.
+    """The arrays that may be read before the wait for the predecessor: those promised by the launch list.
 
-    Those that are unchanging nobody writes while the list runs: weights. Those that write what is settled have ended
-    when this one starts, and this one reads nothing that counts where it writes: caches, positions.
+    Those that are unchanging nobody writes while the list runs: weights. The writers of those that are settled have
+    ended when this one starts, and this one reads nothing that counts where it writes: caches, positions.
     """
     return frozenset(
         item.value.name
@@ -136,9 +136,9 @@ NUMBERS = (Alloca, Arith, Builtin, Cast, Compare, Constant, LifetimeStop, Math, 
 
 
 def wait_at_first_dependence(context: EmitContext, instruction: Instruction) -> None:
-    """Wait for the kernel before this one where an instruction is the first that must not run before.
+    """Wait for the predecessor where an instruction is the first that depends on it.
 
-    Loads of weights that stand before it are under way while that kernel still runs.
+    Loads of weights that stand before it are in flight while that kernel still runs.
     """
     if context.waits is None:
         return
@@ -150,7 +150,7 @@ def wait_at_first_dependence(context: EmitContext, instruction: Instruction) -> 
 
 
 def _is_independent(instruction: Instruction, early: frozenset[str], branch: bool = False) -> bool:
-    """Whether an instruction touches no memory but arrays that are early: a branch that loads of them too.
+    """Whether an instruction touches early arrays alone: a branch that loads of them too.
 
     Work-items that begin in a branch would wait there, and those of the other branch would not.
     """
@@ -165,9 +165,9 @@ def _is_independent(instruction: Instruction, early: frozenset[str], branch: boo
 
 
 def prefetch_matrix(context: EmitContext, function: Function) -> None:
-    """Let each work-group fetch its part of a large matrix to the cache, before it waits for the kernel before it.
+    """Prefetch a large matrix to the second-level cache before the wait, a part in each work-group.
 
-    Which part a work-group reads does not matter: together they fetch all of it. What a kernel that still runs
+    Which part a work-group reads does not matter: together they fetch all of it. What a predecessor that still runs
     writes is only read behind the wait, whatever lies in the cache.
     """
     written = written_parameters(function)
@@ -216,10 +216,10 @@ def _is_read_in_loops(function: Function, name: str) -> bool:
 
 
 def wait_for_predecessor(context: EmitContext) -> None:
-    """Wait until the kernel before this one has ended.
+    """Wait until the predecessor has ended (`griddepcontrol.wait`).
 
-    Arrays that nobody writes are read by instructions that may move past any other: so their addresses are only known
-    behind the wait, but for those that are read before.
+    Arrays that nobody writes are read by instructions that may move past any other (`ld.global.nc`): so their addresses
+    are only known behind the wait, but for those that are read before.
     """
     out, early = context.out, context.waits or frozenset()
     context.waits = None
@@ -236,13 +236,13 @@ def wait_for_predecessor(context: EmitContext) -> None:
 
 
 def block_barrier(context: EmitContext) -> None:
-    """All work-items of the group come here before one goes on."""
+    """A barrier of the block (work-group)."""
     context.out.need("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
     context.out.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 
 
 def warp_barrier(context: EmitContext) -> None:
-    """All work-items of the subgroup come here before one goes on."""
+    """A barrier of the subgroup."""
     context.out.need("declare void @llvm.nvvm.bar.warp.sync(i32)")
     context.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {context.members})")
 
@@ -270,7 +270,7 @@ def emit_broadcast(context: EmitContext, instruction: SubgroupBroadcast) -> Scal
 
 
 def from_lane(context: EmitContext, value: ScalarValue, lane: str) -> ScalarValue:
-    """The value of the work-item whose number in the subgroup this one gives, an i32 operand."""
+    """Shuffle: the value of the work-item whose number in the subgroup this one gives, an i32 operand."""
     return _shuffle(context, "idx", value, lane)
 
 
@@ -283,7 +283,7 @@ def choose(context: EmitContext, test: str, then: ScalarValue, otherwise: Scalar
 
 
 def of_lane(context: EmitContext, value: ScalarValue, lane: int) -> ScalarValue:
-    """The value of one work-item of the subgroup, for all of them."""
+    """Broadcast of the value of one work-item of the subgroup."""
     return _shuffle(context, "idx", value, str(lane))
 
 
@@ -297,7 +297,7 @@ def choose_lane(context: EmitContext, element: str, parts: Sequence[Sequence[str
 
 
 def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> ScalarValue:
-    """Emit a reduction or a scan: values travel 1, 2, 4, … lanes far."""
+    """Emit a reduction or a scan by shuffles over 1, 2, 4, … lanes."""
     value, function = context.scalar(instruction.operand.name), instruction.function
     distances = [1 << step for step in range(context.subgroup_size.bit_length() - 1)]
     if instruction.form == "reduce":
@@ -319,7 +319,7 @@ def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> Scal
 def reduce_lanes(
     context: EmitContext, function: str, value: ScalarValue, distances: Sequence[int] = ()
 ) -> ScalarValue:
-    """What values come to over the subgroup, or over the lanes that differ in some bits of their numbers."""
+    """Butterfly reduction over the subgroup, or over the lanes that differ in some bits of their numbers."""
     every = [1 << step for step in reversed(range(context.subgroup_size.bit_length() - 1))]
     for distance in distances or every:
         value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))

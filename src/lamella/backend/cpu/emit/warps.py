@@ -1,8 +1,8 @@
-"""Cooperative matrices of a warp: row i of a matrix_a or matrix_acc is in the registers of thread i, modulo the size.
+"""Cooperative matrices in the registers of a warp: row i of a matrix_a or matrix_acc in thread i, modulo the size.
 
-So they lie as the components of the language do where the rows are a multiple of the subgroup size, a product reads
-the factor on the left from registers of its own thread, and no thread waits for another. A matrix_b is in the
-registers of every thread. Any element type, any shape.
+So they lie as the components of the language do where the rows are a multiple of the subgroup size. A product reads the
+factor on the left from registers of its own thread, and no thread waits for another. A matrix_b is in the registers of
+every thread. Any element type, any shape.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def emit_apply(context: EmitContext, apply: CoopApply) -> MatrixValue:
 
 
 def when(context: EmitContext, condition: str | None, body: Callable[[], None]) -> None:
-    """Write code that a thread runs where a condition holds; always where there is none."""
+    """Predicated code: what a thread runs where a condition holds; always where there is none."""
     if condition is None:
         body()
         return

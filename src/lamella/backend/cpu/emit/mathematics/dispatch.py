@@ -458,7 +458,7 @@ def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
             terms = f"float {square}, float {NEAR_ERF[1]}, float {NEAR_ERF[0]}"
             slope = context.out.intrinsic("float", "llvm.fma.f32", terms)
             given = context.out.value(f"fmul float {value}, {slope}")
-        # Beside products that are under way it stands where the text has it: before what waits for them.
+        # Beside products that are in flight it stands where the text has it: before what waits for them.
         kept = " sideeffect" if context.stream is not None else ""
         called = f'asm{kept} "{fast[0]}.f32 $0, $1;", "=f,f"(float {given})'
         return ScalarValue("f32", (context.out.value(f"call float {called}"),))
