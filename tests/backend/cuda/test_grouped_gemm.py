@@ -16,7 +16,7 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.base.dtype import I32
-from lamella.bridge.graph_to_kernels.expert_tiles import most_tiles, write_table
+from lamella.bridge.graph_to_kernels.grouped_gemm import most_tiles, write_table
 from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.bridge.graph_to_kernels.tile_parameters import FAULT
 from lamella.kernels.nodes import KernelGraph

@@ -16,7 +16,7 @@ from lamella.bridge.graph_to_kernels.accesses import Access, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.attention import is_product, place_in
 from lamella.bridge.graph_to_kernels.attention_mask import KeyBound, VisibleKeys, find_visible
-from lamella.bridge.graph_to_kernels.score_terms import find_factor, is_reals, without_guard
+from lamella.bridge.graph_to_kernels.softmax import find_factor, is_reals, without_guard
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
     Tensors,

@@ -24,13 +24,13 @@ from lamella.bridge.graph_to_kernels.contraction import (
     write_contraction,
 )
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
-from lamella.bridge.graph_to_kernels.dequantize import DECODED
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.flash_attention_backward import write_flash_attention_backward
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
 from lamella.bridge.graph_to_kernels.gemv_prologue import keep_factors, split_prologue
 from lamella.bridge.graph_to_kernels.horizontal_fusion import Run, fuse_parts_horizontally
 from lamella.bridge.graph_to_kernels.inline import Stages
+from lamella.bridge.graph_to_kernels.k_major import DECODED
 from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
 from lamella.bridge.graph_to_kernels.long_reductions import split_long_reductions
 from lamella.bridge.graph_to_kernels.native_products import write_native_product

@@ -1,6 +1,7 @@
-"""Packing of GEMM operands K-major (the sum contiguous) by a kernel of its own: a transpose, or im2col of windows.
+"""Packing of GEMM operands K-major (the sum contiguous) by a kernel of its own: transpose, im2col, dequantisation.
 
-For a weight that kernel runs once.
+For a weight that kernel runs once. What it makes of codes is a temporary of each product of many columns: the model
+keeps only its codes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
-from lamella.bridge.graph_to_kernels.tiled import Key
+from lamella.bridge.graph_to_kernels.tiled import Key, Scale
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import If, Scalar, Value
-from lamella.lang.tensor.nodes.types import BOOL, make_memref
+from lamella.lang.tensor.nodes.types import BOOL, STORED_FLOATS, make_memref
 
 PACKED_COLUMNS: Key = (f"{PACKED[0]}_columns", None)
 """The temporary of the packed column operand."""
@@ -28,6 +29,10 @@ SHORT, MANY = 1024, 1024
 """Elements that a work-group packs at least, where so many work-groups are left."""
 GRAIN = 8
 """Elements of which the distance between rows is a multiple: 16 bytes of halves."""
+DECODED: Key = (".decoded", None)
+"""The temporary that holds what codes stand for."""
+CODES = ("i8", *STORED_FLOATS)
+REAL = Scalar("f32")
 
 
 def grain_of(element: str) -> int:
@@ -170,3 +175,29 @@ def _digits(
         size = builder.constant(extents[name])
         found[name], step = builder.arith("rem", step, size), builder.arith("div", step, size)
     return {**found, sums[0]: step} if found else {}
+
+
+def write_dequantize(
+    source: tuple[Key, Access],
+    scales: Sequence[Scale],
+    loops: Sequence[str],
+    sums: Sequence[str],
+    extents: Mapping[str, int],
+    element: str,
+) -> TileKernel:
+    """The kernel that writes scaled codes K-major; the sum is the last loop and made of `sums`."""
+    parameters, (*outer, inner) = Parameters(), loops
+    target = parameters.add(DECODED, k_major_access(source[1], loops, extents, element))
+    codes = parameters.add(*source)
+    factors = [replace(item, access=parameters.add(item.key, item.access)) for item in scales]
+    builder = parameters.builder()
+    values = delinearize_group(builder, outer, extents)
+    with builder.foreach([builder.constant(extents[inner])]) as (region, (step,)):
+        here = {**values, **_digits(region, step, sums, extents), inner: step}
+        loaded = region.load(codes.memref, codes.places(region, here), Scalar(codes.element))
+        value = region.cast(loaded, REAL)
+        for item in factors:
+            scale = region.load(item.access.memref, item.access.places(region, here), REAL)
+            value = region.arith("mul", value, scale, type_=REAL)
+        region.store(region.cast(value, Scalar(element)), target.memref, target.places(region, here))
+    return parameters.close(builder, prod(extents[name] for name in outer))

@@ -19,11 +19,10 @@ from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
 from lamella.bridge.graph_to_kernels.decode_attention import pieces_at_once
 from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
-from lamella.bridge.graph_to_kernels.expert_tiles import tell_fault
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
-from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, tell_fault
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP

@@ -19,12 +19,14 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view
 from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
-from lamella.bridge.graph_to_kernels.dequantize import CODES, DECODED, write_dequantize
 from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.k_major import (
+    CODES,
+    DECODED,
     PACKED_COLUMNS,
     grain_of,
     k_major_access,
+    write_dequantize,
     write_k_major_pack,
 )
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED

@@ -10,7 +10,7 @@ from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.fragments import WARP
 from lamella.lang.tensor.check.kinds import BYTES
-from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Parameter, Region, Value
+from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Parameter, Region, Scalar, Value
 from lamella.lang.tensor.nodes.types import FLOATS, make_memref
 
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
@@ -79,3 +79,9 @@ class Parameters:
     def builder(self) -> Builder:
         """A builder whose values have other names."""
         return Builder(FreshNames({item.name for item in self.found.values()}))
+
+
+def tell_fault(builder: Builder, condition: Value) -> None:
+    """Set the fault flag on a condition."""
+    with builder.condition(condition) as inner:
+        inner.store(inner.constant(1, Scalar("i32")), FAULT.value, [inner.constant(0)])
