@@ -1,10 +1,10 @@
-"""What the kernels of a network cost an NVIDIA GPU, counted without one: where memory is touched in vain.
+"""Performance counters of a network's kernels on an NVIDIA GPU, counted by emulation: coalescing, bank conflicts.
 
 `python -m bench.cuda_counts resnet50 unet:4 --top 12` runs the first work-groups of each launch of a network's second
-call on the GPU that tests emulate. For each kernel it tells the bytes of global memory that its warps touch, in pieces
-of 32, and how much of them lanes want; turns of local memory over the least that would do; and the time that each of
-these and the instructions need on an H200. Products on warpgroups and the copy engine count as nothing. Numbers are
-garbage, for most work-groups do not run.
+call on the GPU that tests emulate. For each kernel it tells the bytes of global memory that its warps touch, in sectors
+of 32, and how much of them lanes want; bank conflicts of shared memory (cycles over the least that would do); and the
+time that each of these and the instructions need on an H200. Products on warpgroups and TMA count as nothing. Numbers
+are garbage, for most work-groups do not run.
 """
 
 from __future__ import annotations

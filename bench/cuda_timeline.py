@@ -1,7 +1,7 @@
-"""When each launch of a token begins, waits and ends on an NVIDIA GPU, and on how many multiprocessors at once.
+"""A timeline of the launches of a token on an NVIDIA GPU: when each begins, waits and ends, on how many SMs at once.
 
-`python -m bench.cuda_timeline --layers 8` writes moments into the PTX of all kernels: the first thread of each block
-tells the clock of its multiprocessor when it begins, when it has waited for the kernel in front, and when it ends.
+`python -m bench.cuda_timeline --layers 8` writes timestamps into the PTX of all kernels: the first thread of each block
+tells the clock of its multiprocessor (SM) when it begins, when it has waited for its predecessor, and when it ends.
 Clocks of multiprocessors are set by the timer that all of them see, which ticks more slowly. The table has a line for
 each launch of a layer in the middle, in microseconds since the first block of that layer began.
 """

@@ -1,4 +1,4 @@
-"""Kernels that calls share: equal ones are one, sizes are left open where they run seldom, numbers stay the same."""
+"""Kernel deduplication: equal kernels are one, sizes are left open where they run seldom, numbers stay the same."""
 
 from __future__ import annotations
 

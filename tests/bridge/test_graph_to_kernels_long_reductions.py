@@ -1,4 +1,4 @@
-"""Very long sums of few rows in parts, by where tensors lie: the numbers of the reference, and enough subgroups."""
+"""Two-stage reductions chosen by layout: the numbers of the reference, and enough subgroups."""
 
 from __future__ import annotations
 

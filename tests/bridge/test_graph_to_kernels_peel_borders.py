@@ -1,4 +1,4 @@
-"""Formulas that are cut at their borders, windows that are bounds of loops, tables, and what is packed once."""
+"""Loop peeling at borders, windows as bounds of loops, precomputed tables, and what is packed once."""
 
 from __future__ import annotations
 

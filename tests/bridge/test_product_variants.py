@@ -1,4 +1,4 @@
-"""The ways to compute a product: each is text, and all of them compute the same on the interpreter."""
+"""Variants of products: each is text, and all of them compute the same on the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps of concatenations as maps of their parts: fewer kernels, the numbers of the reference."""
+"""Consumers of concatenations, split into consumers of their parts: fewer kernels, the numbers of the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where buffers lie: none that are alive together share a byte, and halos meet only their like."""
+"""Buffer allocation: none that are live together share a byte, and halos meet only their like."""
 
 from __future__ import annotations
 

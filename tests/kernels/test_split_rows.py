@@ -1,4 +1,4 @@
-"""Rows that several subgroups share compute the same; what does not suit stays as it is."""
+"""Rows split across subgroups compute the same; what does not suit stays as it is."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Target:
 
     @property
     def has_warpgroups(self) -> bool:
-        """Whether four warps multiply together what a copy engine brings to local memory."""
+        """Whether there are warpgroups (`wgmma`) and TMA: four warps multiply tiles of shared memory together."""
         return self.has_threads and self.cpu == "sm_90a"
 
     @property

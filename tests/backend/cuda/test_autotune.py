@@ -1,4 +1,4 @@
-"""Measuring without a device: its memory is that of the host, and the interpreter runs what is launched."""
+"""Autotuning without a device: its memory is that of the host, and the interpreter runs what is launched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches that attention takes over, and heads whose keys work-groups share: the same bits, and the same as cpu."""
+"""Launches that attention absorbs, and heads whose keys work-groups share: the same bits, and the same as cpu."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over lanes as they are planned for a GPU: the interpreter runs them, the reference judges; enough work-items."""
+"""Depthwise convolutions as they are planned for a GPU: the interpreter runs them, the reference judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of many keys for Hopper: the interpreter runs its text, a formula in double precision judges."""
+"""Flash attention for Hopper: the interpreter runs its text, a formula in double precision judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back through attention for Hopper: the interpreter runs its text, a formula in double precision judges."""
+"""The backward pass of flash attention for Hopper: the interpreter runs its text, a formula in 64 bits judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches that become one: the processor runs the lists before and after, and the numbers are the same bits."""
+"""Launch fusion: the processor runs the lists before and after, and the numbers are the same bits."""
 
 from __future__ import annotations
 

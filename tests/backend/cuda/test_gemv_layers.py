@@ -1,4 +1,4 @@
-"""Products of few vectors with the norm before them and the gate behind them, planned for a GPU as one kernel each.
+"""GEMV with a norm as prologue and a gate as epilogue, planned for a GPU as one kernel each.
 
 The interpreter runs them, the processor judges: in f32 to its last bits, in bf16 and with codes within what rounding a
 vector makes, which one kernel does not do.

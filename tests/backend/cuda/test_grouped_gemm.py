@@ -1,4 +1,4 @@
-"""Products of rows with the matrices of their owners, as they are planned for a GPU: the interpreter runs them."""
+"""Grouped GEMM of experts, as it is planned for a GPU: the interpreter runs it."""
 
 from __future__ import annotations
 

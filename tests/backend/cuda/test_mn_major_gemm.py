@@ -1,4 +1,4 @@
-"""Products for Hopper of factors that lie along rows or columns: the interpreter runs their text, NumPy judges."""
+"""GEMM for Hopper with MN-major operands: the interpreter runs their text, NumPy judges."""
 
 from __future__ import annotations
 

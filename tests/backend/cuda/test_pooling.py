@@ -1,4 +1,4 @@
-"""Pools as they are planned for a GPU: the interpreter runs them, the reference judges; enough work-items."""
+"""Pooling as it is planned for a GPU: the interpreter runs it, the reference judges; enough work-items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with codes of 8 and 4 bits, planned for a GPU: the interpreter runs them, the processor judges."""
+"""GEMV with codes of 8 and 4 bits, planned for a GPU: the interpreter runs them, the processor judges."""
 
 from __future__ import annotations
 

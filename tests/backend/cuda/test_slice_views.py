@@ -1,4 +1,4 @@
-"""Slices on a GPU: where rows are long and begin well, who reads the slice reads its source, and nothing is copied."""
+"""Slices on a GPU are views: where rows are long and aligned, who reads the slice reads its source."""
 
 from __future__ import annotations
 

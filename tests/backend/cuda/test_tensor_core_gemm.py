@@ -1,4 +1,4 @@
-"""Products of graphs as they are planned for a GPU: the interpreter runs them, the processor's kernels judge."""
+"""GEMM on tensor cores as graphs are planned for a GPU: the interpreter runs it, the processor's kernels judge."""
 
 from __future__ import annotations
 

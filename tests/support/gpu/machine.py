@@ -155,7 +155,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Copy:
-    """A copy out of local memory that has begun."""
+    """An asynchronous copy out of shared memory."""
 
     group: int
     work: Callable[[], None]
@@ -510,7 +510,7 @@ class Unit:
         for row, values in zip(rows, matrices.multiply(before, left[None], right), strict=True):
             row[:] = values
 
-    # --- barriers in local memory, and the copy engine -------------------------------------------------------------
+    # --- mbarriers and TMA ------------------------------------------------------------------------------------------
 
     def _lanes(self, mask: Any) -> Iterator[tuple[int, int]]:
         """The lanes of a mask, and their blocks."""

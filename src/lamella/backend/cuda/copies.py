@@ -35,7 +35,7 @@ class _Copy:
     """Whether the device has what the host has, or something newer."""
     is_newer: bool = False
     stays: bool = False
-    """Whether nobody wants it at home: launches made it for others."""
+    """Whether the host never reads it: launches made it for others."""
     lent: DeviceArray | None = None
     """The array for which it stands, where an output is to go to one of the device."""
 

@@ -47,7 +47,7 @@ MOST_PINNED = 1 << 22
 PLACE, LIBRARY = re.compile(r":\d+ "), "ops/"
 """What a word of an origin has that tells a line, and how it begins where that is one of the library."""
 COPIED = 16
-"""Bytes of which the start of an array is a multiple that the copy engine reads."""
+"""The alignment in bytes of arrays that TMA reads."""
 
 
 class TokenChoice(Protocol):
@@ -96,9 +96,9 @@ class _FedStep:
     aside: Mapping[str, DeviceMemory]
     """What is carried, between two runs."""
     choose: Callable[[], None]
-    """Puts aside what is carried, and chooses."""
+    """Saves what is carried, and chooses."""
     record: Callable[[], LaunchGraph]
-    """Records a run with what was put aside, and the choice behind it."""
+    """Captures a run with what was saved, and the choice behind it."""
     _graph: LaunchGraph | None = None
 
     def run(self) -> None:

@@ -70,7 +70,7 @@ class DeviceMachine:
         return empty_array(shape, dtype)
 
     def copy(self, array: Array, room: Array | None = None) -> Array:
-        """The numbers of an array where launches can write them: on the device, and at home when somebody asks."""
+        """The numbers of an array where launches can write them: on the device, and on the host when somebody asks."""
         return self.room.copies.put(array, room)
 
     def keep(self, size: int) -> Array:

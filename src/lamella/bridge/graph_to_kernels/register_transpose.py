@@ -27,7 +27,7 @@ from lamella.lang.tensor.nodes.types import make_memref
 from lamella.ops.formula import Element
 
 SIDE = 16
-"""Rows and columns that are turned at once: a cache line of each row."""
+"""Rows and columns that are transposed at once: a cache line of each row."""
 SIDES = (64, 32, 16)
 """Steps of a tile along the output and along the input: several lines of each row, so that memory streams."""
 LEAST_STEPS = 1 << 12

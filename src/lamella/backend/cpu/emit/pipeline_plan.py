@@ -127,7 +127,7 @@ class PipelinePlan:
     warpgroups: int
     stages: int
     stores: tuple[CoopStore, ...]
-    """Those that the copy engine does; their maps follow those of the factors."""
+    """Stores by TMA; their tensor maps follow those of the operands."""
     maps: tuple[TensorMap, ...]
     slots: int
     steps: tuple[tuple[int, int], ...] | None
@@ -139,7 +139,7 @@ class PipelinePlan:
     turned: tuple[bool, bool] = (False, False)
     """Whether A and B lie along their rows or columns instead of along k."""
     begin: tuple[Statement, ...] = ()
-    """What loads the sums with which the loop begins; who copies leaves it out."""
+    """What loads the initial sums of the loop; the producer leaves it out."""
     guard: str = ""
     """Whether a work-group has anything to do, where that is asked."""
     first: str = ""
@@ -281,7 +281,7 @@ class _PipelineReader:
         first, length = self._bounds(loop)
         cluster = PAIR if self._is_paired(left, product.type.rows, first) else 1
         boxes = product.type.rows // cluster, min(MOST_BOX, 4 * product.type.columns * warpgroups)
-        # What is turned comes in panels of 64 rows or columns, for all k of a stage.
+        # Transposed operands come in panels of 64 rows or columns, for all k of a stage.
         boxes = STEP if turned[0] else boxes[0], STEP if turned[1] else boxes[1]
         maps = [self._map(left, boxes[0]), self._map(right, boxes[1])]
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
@@ -400,7 +400,7 @@ class _PipelineReader:
         _require(len(products) == 1 and {"matrix_a", "matrix_b"} == set(loads))
         left, right, product = loads["matrix_a"], loads["matrix_b"], products[0]
         width = left.type.columns
-        # The copy engine gives zeros where an array ends; what is not checked must end with a stage.
+        # TMA gives zeros where an array ends; what is not checked must end with a stage.
         step_size = _step(left)
         whole = length % step_size == 0 or (left.checked == right.checked == "both" and not first)
         _require(length > 0 and whole and self.constants.get(step.name if step else "") == width)

@@ -213,7 +213,7 @@ class PipelineEmitter(ABC):
         out.begin(after)
 
     def _position(self, name: str) -> str:
-        """An index as the copy engine wants it, an i32."""
+        """An index as TMA wants it, an i32."""
         return self._out.value(f"trunc i64 {self._context.scalar(name).operand} to i32")
 
     def _begin_stage(self, used: str) -> tuple[str, str]:

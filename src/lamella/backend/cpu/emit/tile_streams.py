@@ -97,7 +97,7 @@ class StreamEmitter(PipelineEmitter):
         self._wait_all()
         return found
 
-    # --- turns ----------------------------------------------------------------------------------------------
+    # --- ping-pong of warpgroups ----------------------------------------------------------------------------------
 
     def _begin_consumers(self) -> None:
         """Ping-pong: let the first of two warpgroups begin; one computes rows while the other multiplies."""
