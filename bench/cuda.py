@@ -265,7 +265,7 @@ PUBLISHED = {
 
 
 def bench_attention(torch: Any, case: tuple[int, int, int, int, int, bool]) -> None:
-    """Attention and the way back through it, in bf16, beside torch's: the kernels that graphs become."""
+    """Attention and its backward pass, in bf16, beside torch's: the kernels that graphs become."""
     batch, heads, shared, tokens, depth, causal = case
     half = torch.bfloat16
     q, g = (torch.randn(batch, heads, tokens, depth, device="cuda", dtype=half) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Batches that come from the host and outputs that go home, one run after the other and beside the launches.
+"""Transfers that overlap with launches: batches that come from the host, one after the other and pipelined.
 
 `python -m bench.cuda_batches --batch 4096 --layers 8` prints milliseconds a batch: of `run` in a loop, of
 `executable.map`, of the launches alone, and of torch, which copies from pageable memory, and from pinned memory on a

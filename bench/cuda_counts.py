@@ -1,10 +1,10 @@
-"""What the kernels of a network cost an NVIDIA GPU, counted without one: where memory is touched in vain.
+"""Performance counters of a network's kernels on an NVIDIA GPU, counted by emulation: coalescing, bank conflicts.
 
 `python -m bench.cuda_counts resnet50 unet:4 --top 12` runs the first work-groups of each launch of a network's second
-call on the GPU that tests emulate. For each kernel it tells the bytes of global memory that its warps touch, in pieces
-of 32, and how much of them lanes want; turns of local memory over the least that would do; and the time that each of
-these and the instructions need on an H200. Products on warpgroups and the copy engine count as nothing. Numbers are
-garbage, for most work-groups do not run.
+call on the GPU that tests emulate. For each kernel it tells the bytes of global memory that its warps touch, in sectors
+of 32, and how much of them lanes want; bank conflicts of shared memory (cycles over the least that would do); and the
+time that each of these and the instructions need on an H200. Products on warpgroups and TMA count as nothing. Numbers
+are garbage, for most work-groups do not run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import lamella
 from lamella.backend.cpu.compiled import KernelSymbol
-from lamella.backend.cuda.modules import Module
+from lamella.backend.cuda.modules import CudaModule
 from tests.support.gpu.counts import SECTOR, Counts
 from tests.support.gpu.driver import emulated_device
 
@@ -46,13 +46,13 @@ def count_network(name: str, batch: int, precision: Any) -> dict[str, Counts]:
 @contextmanager
 def _names() -> Iterator[dict[str, str]]:
     """Kernels by their symbols, as they are loaded."""
-    names, usual = dict[str, str](), Module.find
+    names, usual = dict[str, str](), CudaModule.find
 
-    def find(self: Module, entry: KernelSymbol) -> int:
+    def find(self: CudaModule, entry: KernelSymbol) -> int:
         names[entry.symbol] = entry.name
         return usual(self, entry)
 
-    with patch.object(Module, "find", find):
+    with patch.object(CudaModule, "find", find):
         yield names
 
 

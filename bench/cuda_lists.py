@@ -23,9 +23,9 @@ import lamella
 from bench.cuda_training import MODEL, draw, shape_of, trainer
 from lamella.backend.cpu.run.lists import reach_of
 from lamella.backend.cuda import machine
+from lamella.kernels.arena_plan import place_buffers
 from lamella.kernels.fuse_launches import fuse_launches
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, Launch, LaunchList
-from lamella.kernels.placing import place_buffers
 from lamella.kernels.sizes import choose_sizes
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import write

@@ -75,7 +75,7 @@ JOBS: dict[str, Job] = {
 
 
 def attention_rows(found: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Each attention with its least: what torch takes, or a part of what is published; and the way back."""
+    """Each attention with its least: what torch takes, or a part of what is published; and the backward pass."""
     rows = {}
     for batch, heads, shared, tokens, depth, causal in ATTENTIONS:
         name = f"{batch}x{heads}/{shared}x{tokens}x{depth}{' causal' * causal}"

@@ -1,7 +1,7 @@
-"""When each launch of a token begins, waits and ends on an NVIDIA GPU, and on how many multiprocessors at once.
+"""A timeline of the launches of a token on an NVIDIA GPU: when each begins, waits and ends, on how many SMs at once.
 
-`python -m bench.cuda_timeline --layers 8` writes moments into the PTX of all kernels: the first thread of each block
-tells the clock of its multiprocessor when it begins, when it has waited for the kernel in front, and when it ends.
+`python -m bench.cuda_timeline --layers 8` writes timestamps into the PTX of all kernels: the first thread of each block
+tells the clock of its multiprocessor (SM) when it begins, when it has waited for its predecessor, and when it ends.
 Clocks of multiprocessors are set by the timer that all of them see, which ticks more slowly. The table has a line for
 each launch of a layer in the middle, in microseconds since the first block of that layer began.
 """
@@ -22,12 +22,12 @@ from bench.cuda_decode import list_of_token
 from bench.measuring import require_gpu
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.run.prepared import address_of
-from lamella.backend.cuda import building
+from lamella.backend.cuda import build
 from lamella.backend.cuda.arrays import DeviceMemory
-from lamella.backend.cuda.built import BuiltKernel
+from lamella.backend.cuda.binaries import BuiltKernel
 from lamella.backend.cuda.driver import device, own_stream
 from lamella.backend.cuda.lists import CudaList
-from lamella.backend.cuda.modules import DeviceKernel, Module
+from lamella.backend.cuda.modules import CudaModule, DeviceKernel
 from lamella.base.arrays import Array
 from lamella.pipeline.decoding import Sampling
 from lamella.pipeline.module.generate import Generator
@@ -67,7 +67,7 @@ class Moments:
 
     def __init__(self) -> None:
         self._memory = DeviceMemory(ROWS * BLOCKS * WORDS * 8)
-        self._write = building._Writer.write
+        self._write = build._PtxWriter.write
 
     def __enter__(self) -> Moments:
         write, own = self._write, self
@@ -75,11 +75,11 @@ class Moments:
         def written(writer: Any, number: int) -> BuiltKernel:
             return own.instrument(write(writer, number))
 
-        setattr(building._Writer, "write", written)  # noqa: B010
+        setattr(build._PtxWriter, "write", written)  # noqa: B010
         return self
 
     def __exit__(self, *_: object) -> None:
-        setattr(building._Writer, "write", self._write)  # noqa: B010
+        setattr(build._PtxWriter, "write", self._write)  # noqa: B010
 
     def instrument(self, kernel: BuiltKernel) -> BuiltKernel:
         """A kernel that tells its moments."""
@@ -126,7 +126,7 @@ class Clocks:
         self._slots.write(address_of(address), 8, own_stream())
         own_stream().wait()
         entry = KernelSymbol("clocks", "clocks", 0)
-        self._kernel = DeviceKernel(Module(CLOCKS.encode() + b"\0"), entry, (1, 1))
+        self._kernel = DeviceKernel(CudaModule(CLOCKS.encode() + b"\0"), entry, (1, 1))
         self.read()
 
     def read(self) -> None:

@@ -56,7 +56,7 @@ def trainer(config: dict[str, Any], recipe: str, backend: str, tune: float = 0.0
     options = Options(config=config, model="Qwen3", seed=0, tune=tune > 0, tune_seconds=tune)
     if recipe != "f32":  # attention computes in bf16 too, as that of torch does
         options = replace(options, recipe=recipe, precision="bf16" if backend == "cuda" else "f32")
-    # As torch does, all that the way back reads is kept: `lamella train --memory-budget 100GB` does the same.
+    # As torch does, all that the backward pass reads is kept: `lamella train --memory-budget 100GB` does the same.
     return Trainer(keep_all(trainable(MODEL, options)), StepSettings(), backend, options)
 
 

@@ -34,7 +34,7 @@ SECTIONS = {
     "First sessions": _pages("sessions", "index npu porting kernels training genome python"),
     "Coming from": ("docs/from/*.md",),
     "Languages": _pages("languages", "module skriptnd nac plans tokenizers tensor nem onnx torch"),
-    "Layers": _pages("layers", "graph kernels plan quantisation training diff bench studio editors"),
+    "Layers": _pages("layers", "graph kernels gpu plan quantisation training diff bench studio editors"),
     "Reference": ("docs/standard/index.md", "docs/operators/README.md", "docs/rules/*.md"),
     "Examples": ("examples/*/README.md",),
     "Decisions": ("docs/decisions/*.md",),

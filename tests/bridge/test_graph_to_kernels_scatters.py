@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lamella.base.arrays import Array
-from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels, partial_sums
+from lamella.bridge.graph_to_kernels import KernelOptions, graph_to_kernels, split_reductions
 from lamella.graph.gradient import differentiate
 from lamella.graph.model import Model
 from lamella.graph.rewrite import members
@@ -95,8 +95,8 @@ def test_formulas_of_one_target_have_tables_of_their_own() -> None:
 
 
 def test_long_sums_into_one_place_have_parts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_sums, "SHARED_STEPS", 64)
-    monkeypatch.setattr(partial_sums, "GROUP_STEPS", 16)
+    monkeypatch.setattr(split_reductions, "SHARED_STEPS", 64)
+    monkeypatch.setattr(split_reductions, "GROUP_STEPS", 16)
     formulas = "y[i,] = x[0,] + 0.0 * a[i,], i < 128; z[i,] = x[0,] * a[i,], i < 128;"
     model = operator("x: real[1]; a: real[128];", "y: real[128]; z: real[128];", formulas)
     verify(differentiate(model, ["x"]))

@@ -1,4 +1,4 @@
-"""Rows along the lanes that several subgroups of a GPU share: the numbers of the reference, and enough work-items."""
+"""Rows that several subgroups of a GPU share: the numbers of the reference, and enough work-items."""
 
 from __future__ import annotations
 

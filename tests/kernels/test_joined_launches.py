@@ -1,4 +1,4 @@
-"""Launches that run side by side, and those that stay apart because one multiprocessor would move too much."""
+"""Horizontal fusion of launches, and those that stay apart because one multiprocessor would move too much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads above stores on threads: the program computes the same, and what is written is not read earlier."""
+"""Load hoisting on threads: the program computes the same, and what is written is not read earlier."""
 
 from __future__ import annotations
 

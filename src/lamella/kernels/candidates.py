@@ -1,4 +1,4 @@
-"""Ways to compute one product of a graph, from which measuring chooses: each is kernels and their launches, as text."""
+"""Candidates for autotuning: the variants of one product of a graph, each kernels and their launches, as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = tuple[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way: its kernels, and their launches in the order in which they run."""
+    """One variant: its kernels, and their launches in the order in which they run."""
 
     name: str
     functions: tuple[Function, ...]
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A product of a graph: the way that is taken where nothing is measured, and what writes the others."""
+    """A product of a graph: its default variant, and what writes the others."""
 
     default: Candidate
     steps: int

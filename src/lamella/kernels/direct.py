@@ -1,10 +1,10 @@
-"""Products written directly as tiles, for shapes whose memory traffic decides: sums stay in registers.
+"""Register-tiled products for memory-bound shapes: no cache blocking, sums stay in registers.
 
-`MultistreamGemv` multiplies packed weights with few columns, where nearly all of the time goes into reading the
-weights once. One stream of memory leaves the processor waiting at the end of each page, so several panels are read
-side by side. `StreamedGemm` multiplies tall matrices whose result is larger than the caches: a tile of rows is
-multiplied by all columns of B before the next one, so that A stays in the first cache meanwhile, each row is read once
-and written past the caches, and no sum is ever read back.
+`MultistreamGemv` multiplies packed weights with few columns, where nearly all of the time goes into reading the weights
+once. One stream of memory leaves the processor waiting at the end of each page, so several panels are read side by
+side. `StreamedGemm` multiplies tall matrices whose result is larger than the caches: a tile of rows is multiplied by
+all columns of B before the next one, so that A stays in the first cache meanwhile, each row is read once and written
+past the caches (non-temporal stores), and no sum is ever read back.
 """
 
 from __future__ import annotations

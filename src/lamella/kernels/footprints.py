@@ -1,4 +1,4 @@
-"""What one work-group of a kernel touches: for each parameter the first and the last element that it may reach.
+"""Memory footprints of work-groups: the first and the last element of each parameter that one may touch.
 
 Indices are followed as intervals: the number of the work-group is known, lanes and subgroups are any of theirs, a loop
 goes from its begin to its end, and what comes out of memory is anything. An access that is run lies inside its memref.

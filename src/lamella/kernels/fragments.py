@@ -1,4 +1,4 @@
-"""Which kernels hold their cooperative matrices as the tensor cores of NVIDIA do, in fragments of 8 x 16 elements."""
+"""Tensor-core fragments: which kernels can hold their cooperative matrices in the register layout of `mma`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEADY = ("f32", "bf16", "f16")
 
 
 def suits_fragments(function: Function, target: Target, factors: tuple[str, ...] = FACTORS) -> bool:
-    """Whether every cooperative matrix of a kernel may lie in fragments, and there is a product of such factors."""
+    """Whether every cooperative matrix of a kernel can be a fragment, and there is a product of such matrices."""
     if not target.tensor_cores or default_sizes(function).subgroup_size != WARP:
         return False
     found, known = [item.instruction for item in walk(function.body)], types_of(function)

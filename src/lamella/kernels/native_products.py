@@ -1,4 +1,4 @@
-"""Kernels that are one product of matrices, which a library of the device may compute in their place.
+"""Kernels that are one GEMM, which a vendor library may compute in their place.
 
 `attributes{native=true}` allows it: the text stays what is computed, and who has no such library runs it.
 """

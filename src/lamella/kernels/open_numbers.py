@@ -1,4 +1,4 @@
-"""Kernels with open numbers: sizes and constants of a kernel become parameters, so that one code serves many sizes.
+"""Dynamic sizes: sizes and constants of a kernel become parameters, so that one code serves many sizes.
 
 A kernel that was written for known extents has their numbers in its constants and types. Kernels of other extents
 mostly differ in these numbers alone. What they have in common is the *form*; where two kernels of one form differ, the

@@ -1,4 +1,4 @@
-"""From operations with kernels to a launch list: buffers, aliases, what runs once, and places in one arena.
+"""From operations with kernels to a launch list: buffers, aliases, constants that are hoisted, one arena.
 
 A copy that only renames memory becomes an alias, perhaps of a part; what kernels do not write whole is filled first.
 """

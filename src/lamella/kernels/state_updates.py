@@ -1,4 +1,4 @@
-"""Launches that write the next value of a state into the memory of the last one, where nobody can see the difference.
+"""In-place updates of states: launches write the next value over the last one, where nobody can see the difference.
 
     next[i] = f(state[i], …)        becomes        state[i] = f(state[i], …)
 

@@ -87,8 +87,8 @@ class Target:
         return self.capability >= 80
 
     @property
-    def starts_early(self) -> bool:
-        """Whether a kernel can be started before the one before it has ended, and waits for that itself."""
+    def has_dependent_launch(self) -> bool:
+        """Whether there is programmatic dependent launch (PDL): a kernel starts early and waits itself."""
         return self.capability >= 90
 
     @property
@@ -98,7 +98,7 @@ class Target:
 
     @property
     def has_warpgroups(self) -> bool:
-        """Whether four warps multiply together what a copy engine brings to local memory."""
+        """Whether there are warpgroups (`wgmma`) and TMA: four warps multiply tiles of shared memory together."""
         return self.has_threads and self.cpu == "sm_90a"
 
     @property

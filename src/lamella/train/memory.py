@@ -27,7 +27,7 @@ from lamella.graph.model import Model
 from lamella.graph.nodes import Tensor
 from lamella.graph.passes.recompute import AFTER, AGAIN, OFFLOAD
 from lamella.graph.rewrite import members, operands_of, results_of
-from lamella.kernels.placing import ALIGNMENT
+from lamella.kernels.arena_plan import ALIGNMENT
 from lamella.pipeline.backends.kernels import compile_open
 from lamella.pipeline.languages import Description
 from lamella.pipeline.options import Options

@@ -32,7 +32,7 @@ from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
-from tests.backend.cuda.test_core_products import write_graph
+from tests.backend.cuda.test_tensor_core_gemm import write_graph
 
 DTYPES: dict[str, Any] = {"f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2}
 GROUPS = {"the whole": 0, "rows": 0, "blocks of 128": 128, "blocks of 32": 32}

@@ -20,7 +20,7 @@ import lamella
 from lamella.backend import cuda
 from lamella.backend.cuda.arrays import DeviceArray
 from lamella.backend.cuda.driver import own_stream
-from lamella.backend.cuda.traffic import DeviceTraffic
+from lamella.backend.cuda.transfers import DeviceTransfers
 from lamella.backend.executor.results import RunResult
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -148,7 +148,7 @@ def test_a_run_does_not_wait_for_copies_beside_it(device: LazyDriver, tmp_path: 
     device.log.clear()
     assert len(list(run.map({"x": x} for x in numbers(3)))) == 3
     own = own_stream().handle
-    coming, leaving = (item.handle for item in run._device.traffic._both())
+    coming, leaving = (item.handle for item in run._device.transfers._both())
     assert len({own, coming, leaving}) == 3
     arrive = [("to device", coming), ("record", coming)]
     begin = [("wait for", own), ("inside", own), ("launch", own)]
@@ -393,12 +393,12 @@ def test_what_the_host_computes_is_no_way_around(device: LazyDriver, tmp_path: P
 
 
 def test_narrow_outputs_come_as_outsiders_read_them(device: LazyDriver) -> None:
-    traffic = DeviceTraffic()
+    transfers = DeviceTransfers()
     array = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
-    shipment = traffic.ship({"x": array, "none": array[:0]})
-    shipment.enter()
-    sending = traffic.send(dict(shipment.arrays))  # type: ignore[arg-type]
-    found = sending.outputs()
+    upload = transfers.upload({"x": array, "none": array[:0]})
+    upload.enter()
+    download = transfers.download(dict(upload.arrays))  # type: ignore[arg-type]
+    found = download.outputs()
     assert found["x"].dtype == np.float32
     np.testing.assert_array_equal(found["x"], np.arange(6).reshape(2, 3))
     assert found["none"].shape == (0, 3)

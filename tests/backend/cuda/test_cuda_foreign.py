@@ -83,7 +83,7 @@ class Handed:
         if self.is_old and more:
             raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
         self.streams.append(stream)
-        layout = dlpack.Layout(
+        layout = dlpack.ArrayLayout(
             self.array.address, self.array.shape, self.array.dtype, self.array.strides, self.array.is_writable,
             self.array, self.where,
         )  # fmt: skip
@@ -120,11 +120,11 @@ def test_arrays_of_others_outlive_python() -> None:
     """What is held by a module goes when all modules have gone, and is given back then."""
     script = """
         import numpy as np
-        from lamella.backend.cuda.dlpack import HOST, Layout, make_capsule
+        from lamella.backend.cuda.dlpack import HOST, ArrayLayout, make_capsule
 
         class Handed:
             def __dlpack__(self, **words):
-                return make_capsule(Layout(room.ctypes.data, (4,), room.dtype, (4,), True, room, (HOST, 0)), True)
+                return make_capsule(ArrayLayout(room.ctypes.data, (4,), room.dtype, (4,), True, room, (HOST, 0)), True)
 
             def __dlpack_device__(self):
                 return HOST, 0

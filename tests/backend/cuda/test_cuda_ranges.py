@@ -1,4 +1,4 @@
-"""NVTX ranges of `@profile`: what is pushed around which launches, by whichever library there is, or a note."""
+"""NVTX nvtx of `@profile`: what is pushed around which launches, by whichever library there is, or a note."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.cuda import ranges
+from lamella.backend.cuda import nvtx
 from lamella.base.diagnostic import LamellaError
 from tests.pipeline.test_module_observing import regions
 from tests.support.backend.fake_driver import FakeDriver, fake_device
@@ -29,10 +29,10 @@ MARKS = {
 @pytest.fixture
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     monkeypatch.setenv("LAMELLA_CACHE", str(tmp_path / "objects"))
-    ranges.find_ranges.cache_clear()
+    nvtx.find_ranges.cache_clear()
     with fake_device() as found:
         yield found
-    ranges.find_ranges.cache_clear()
+    nvtx.find_ranges.cache_clear()
 
 
 def packaged(
@@ -48,7 +48,7 @@ def as_library(
     load = ctypes.CDLL
 
     def found(name: str, *rest: Any) -> Any:
-        return OldLibrary(push, pop) if name == ranges.LIBRARIES[0] else load(name, *rest)
+        return OldLibrary(push, pop) if name == nvtx.LIBRARIES[0] else load(name, *rest)
 
     monkeypatch.setattr(ctypes, "CDLL", found)
 
@@ -119,7 +119,7 @@ def test_what_lacks_is_told_once(
     device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "nvtx", None)
-    monkeypatch.setattr(ranges, "LIBRARIES", ("libnowhere.so",))
+    monkeypatch.setattr(nvtx, "LIBRARIES", ("libnowhere.so",))
     run: Any = lamella.compile(regions(tmp_path, **marks), backend="cuda", shape={"B": 2}, seed=1)
     run(x=X)
     counts = []

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend.cuda import assembling, building, driver
-from lamella.backend.cuda.assembling import settle
-from lamella.backend.cuda.built import finished
+from lamella.backend.cuda import assembler, build, driver
+from lamella.backend.cuda.assembler import settle
+from lamella.backend.cuda.binaries import finished
 from lamella.backend.cuda.compile import device_target
 from lamella.backend.cuda.modules import assemble_ptx
 from lamella.backend.executor.kernels import KernelExecutable
@@ -169,13 +169,13 @@ def test_kernels_are_compiled_once_for_all_programs(
     device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers: list[int] = []
-    write_all = building._write_all
+    write_all = build._write_all
 
     def count(writer: Any, new: Sequence[int]) -> Any:
         numbers.append(len(new))
         return write_all(writer, new)
 
-    monkeypatch.setattr(building, "_write_all", count)
+    monkeypatch.setattr(build, "_write_all", count)
     launched(device, written(tmp_path))
     first = sum(numbers)
     numbers.clear()
@@ -187,7 +187,7 @@ def test_the_same_kernels_are_found_while_they_are_assembled(
     device: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers, may_end = list[int](), threading.Event()
-    write_all = building._write_all
+    write_all = build._write_all
 
     def count(writer: Any, new: Sequence[int]) -> Any:
         numbers.append(len(new))
@@ -197,16 +197,16 @@ def test_the_same_kernels_are_found_while_they_are_assembled(
         may_end.wait(60)
         return assemble_ptx(*given)
 
-    monkeypatch.setattr(building, "_write_all", count)
-    monkeypatch.setattr(building, "assemble_ptx", assemble_late)
+    monkeypatch.setattr(build, "_write_all", count)
+    monkeypatch.setattr(build, "assemble_ptx", assemble_late)
     program, target = parse(Source("kernels", KERNELS.read_text())).program, device_target()
-    first, second = (building.build_program(program, target, open_cache()) for _ in range(2))
+    first, second = (build.build_program(program, target, open_cache()) for _ in range(2))
     may_end.set()
     settle()
     assert numbers == [len(program.functions), 0]
-    assert not assembling._waiting
-    monkeypatch.setattr(building, "_build", refuse)
-    third = building.build_program(program, target, open_cache())
+    assert not assembler._waiting
+    monkeypatch.setattr(build, "_build", refuse)
+    third = build.build_program(program, target, open_cache())
     codes = [
         {name: finished(code) for name, code in item.contents.items()} for item in (first, second, third)
     ]
@@ -222,12 +222,12 @@ def test_code_that_the_driver_refuses_is_told_when_it_is_launched_and_not_kept(
 
     path = written(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(building, "assemble_ptx", refuse_code)
+        patch.setattr(build, "assemble_ptx", refuse_code)
         run = lamella.compile(path, backend="cuda")
         with pytest.raises(InputError, match="the driver refuses it"):
             run(x=X)
     settle()
-    assert not assembling._waiting
+    assert not assembler._waiting
     assert isinstance(launched(device, path)[0], KernelExecutable)
 
 

@@ -19,7 +19,7 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.compiled import Compiled, KernelSymbol
 from lamella.backend.cpu.jit import MACHINES, assembly
 from lamella.backend.cuda import driver
-from lamella.backend.cuda.built import (
+from lamella.backend.cuda.binaries import (
     BuiltKernel,
     BuiltProgram,
     decode_kernel,

@@ -18,7 +18,7 @@ from lamella.backend.cpu.run.lists import NativeMachine
 from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.cuda.compile import fit_kernels
-from lamella.backend.cuda.room import ListBuffers
+from lamella.backend.cuda.memory import ListBuffers
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
 from lamella.cli import lamella as command

@@ -1,4 +1,4 @@
-"""Launches that become one: the processor runs the lists before and after, and the numbers are the same bits."""
+"""Launch fusion: the processor runs the lists before and after, and the numbers are the same bits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lamella.backend.cpu.run.memory import SharedArena
 from lamella.backend.cpu.run.proving import ProvingSource
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.source import Source
-from lamella.kernels.fuse_launches.promises import fit_promises
+from lamella.kernels.fuse_launches.dependent_launch import mark_early_loads
 from lamella.kernels.launches import Buffer, BufferView, Launch, LaunchList
 from lamella.kernels.target import find_target
 from lamella.lang.tensor import parse
 from lamella.lang.tensor.nodes import Function, Program
-from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, plan, write_graph
 from tests.support.bridge.device_lists import FusingMachine
 
 LAYER = (
@@ -99,8 +99,10 @@ def test_weights_are_loaded_before_the_kernel_in_front_has_ended(start: int) -> 
     buffers = {name: Buffer(256) for name in "xwy"}
     inputs = dict(zip("xw", views, strict=False))
     whole = LaunchList(buffers, (Launch("scaled", tuple(views), (2,)),), inputs, {"y": views[2]})
-    assert bool(fit_promises(whole, {"scaled": program.functions[0]})[1]) == bool(start)
-    fitted, (kernel,) = fit_promises(replace(whole, bound=frozenset("w")), {"scaled": program.functions[0]})
+    assert bool(mark_early_loads(whole, {"scaled": program.functions[0]})[1]) == bool(start)
+    fitted, (kernel,) = mark_early_loads(
+        replace(whole, bound=frozenset("w")), {"scaled": program.functions[0]}
+    )
     assert fitted.launches[0].kernel == kernel.name
     told = [
         {item.key for item in (parameter.attributes.entries if parameter.attributes else ())}
@@ -147,7 +149,7 @@ def test_a_list_settles_what_many_read() -> None:
     )
     inputs = {name: views[name] for name in ("x", "y0")}
     whole = LaunchList({name: Buffer(128) for name in names}, launches, inputs, {"y12": views["y12"]})
-    fitted, kernels = fit_promises(whole, functions)
+    fitted, kernels = mark_early_loads(whole, functions)
     made = {item.name: item for item in kernels}
     texts = [
         emit(Program(({**functions, **made}[item.kernel],)), find_target("sm_90a")).text
@@ -179,7 +181,7 @@ def test_nothing_settles_where_few_read_it_or_late() -> None:
             Launch(kernel, tuple(views[name] for name in used), (len(used) - 1,)) for kernel, *used in steps
         )
         whole = LaunchList({name: Buffer(128) for name in names}, launches, {"x": views["x"]}, {})
-        _, kernels = fit_promises(whole, functions)
+        _, kernels = mark_early_loads(whole, functions)
         assert not any(item.attributes and item.attributes.find("settles") for item in kernels)
 
 

@@ -10,9 +10,9 @@ import pytest
 import lamella
 from lamella.backend import interpreter
 from lamella.backend.executor.kernels import compile_graph
-from lamella.bridge.graph_to_kernels import partial_sums
+from lamella.bridge.graph_to_kernels import split_reductions
 from lamella.graph.nodes import tensors
-from tests.backend.cuda.test_core_products import draw_inputs, plan, write_graph
+from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, plan, write_graph
 
 MEASURED = (
     "@input { c: real[2,40,24]; v: real[2,24,32]; q: real[40,32]; } @variable { w: real[96,64]; }"
@@ -45,7 +45,7 @@ def test_a_sum_over_all_is_cut_where_threads_read_neighbours(
     """The loop of rows where it gives parts enough; else columns, as many as are read at once."""
     few = {"THREAD_SHARED_STEPS": 64, "THREAD_STEPS": 64, "FEW_PARTS": 32, "WIDE_PART": 32}
     for name, value in few.items():
-        monkeypatch.setattr(partial_sums, name, value)
+        monkeypatch.setattr(split_reductions, name, value)
     rows, columns = shape
     shapes = f"@input {{ x: real[{rows},{columns}]; }} @output {{ m: real[1,1]; }}"
     made = plan(write_graph(tmp_path, shapes, "m = math.max_reduce{axes=[0,1]}(x);"))

@@ -14,7 +14,7 @@ import lamella
 from lamella.backend import interpreter
 from lamella.backend.executor.kernels import compile_graph
 from lamella.base.arrays import Array
-from tests.backend.cuda.test_core_products import plan
+from tests.backend.cuda.test_tensor_core_gemm import plan
 
 
 @dataclass(frozen=True)

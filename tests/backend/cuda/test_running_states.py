@@ -15,7 +15,7 @@ from lamella.base.arrays import Array
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.rewrite import walk
 from lamella.lang.tensor.nodes import For, Load
-from tests.backend.cuda.test_core_products import plan
+from tests.backend.cuda.test_tensor_core_gemm import plan
 
 CHANNELS, STATES, STEPS = 6, 4, 19
 SCAN = f"""import mamba;

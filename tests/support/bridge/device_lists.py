@@ -24,12 +24,12 @@ from lamella.backend.executor.kernels import KernelExecutable, compile_graph
 from lamella.base.arrays import Array
 from lamella.base.limits import DEFAULT
 from lamella.graph.model import Model, Streaming
+from lamella.kernels.arena_plan import place_buffers
 from lamella.kernels.fuse_launches import fuse_launches
-from lamella.kernels.fuse_launches.promises import SETTLED, SETTLES, UNCHANGING
+from lamella.kernels.fuse_launches.dependent_launch import SETTLED, SETTLES, UNCHANGING
 from lamella.kernels.launches import ELEMENT_TYPES, FILL, BufferView, Launch, LaunchList, LaunchTime
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.passes import lower
-from lamella.kernels.placing import place_buffers
 from lamella.kernels.target import Target, find_target
 from lamella.lang.tensor.nodes import Function, Program
 from lamella.pipeline.kernels.execution import prepare, to_kernels

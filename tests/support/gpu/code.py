@@ -1,4 +1,4 @@
-"""Kernels as functions of Python, one for each run of instructions that nothing parts."""
+"""PTX kernels as functions of Python, one for each basic block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNKNOWN = 0xABABABAB
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Instructions in a row, and what follows them; or one for which lanes wait."""
+    """A basic block, and what follows it; or one instruction at which lanes wait."""
 
     kind: str
     """fall, branch or exit; or warp, block, cluster, poll or warpgroup for those that wait."""

@@ -1,4 +1,4 @@
-"""What kernels cost a GPU that is emulated: instructions of warps, pieces of memory, turns of local memory."""
+"""Performance counters of the emulated GPU: warp instructions, memory sectors, bank conflicts of shared memory."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Counts:
     """and those that it would take if no lanes wanted the same bank."""
 
     def touch(self, places: Array, size: int, lanes: Array) -> None:
-        """Count an access of global memory, by where it begins."""
+        """Count an access of global memory, by its addresses (coalescing)."""
         self.wanted += len(places) * size
         self.sectors += len(np.unique((lanes // 32 << 42) | (places // SECTOR)))
 
     def take(self, places: Array, size: int, lanes: Array) -> None:
-        """Count an access of local memory; of wide ones fewer lanes are served at once."""
+        """Count an access of shared memory (bank conflicts); of wide ones fewer lanes are served at once."""
         words = max(1, size // WORD)
         group = lanes * words // 32
         each = (places // WORD)[:, None] + np.arange(words)

@@ -1,4 +1,4 @@
-"""The driver of a GPU that is not there: what it is given as PTX is run, on memory of this process."""
+"""The emulated CUDA driver: PTX that it is given is run, on memory of this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kernels run thread by thread: warps of a block take turns, each until it waits for others.
+"""Execution of kernels thread by thread: warps of a block are scheduled in turn, each until it waits for others.
 
-A warp of all blocks is one row of lanes, so that an instruction is one call of NumPy. Lanes that part go on by
-themselves, those that are furthest back first, and meet again where their ways do.
+A warp of all blocks is one row of lanes, so that an instruction is one call of NumPy. Divergent lanes go on by
+themselves, those that are furthest back first, and reconverge where their paths meet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RANK = 24
 
 
 def run_launch(code: Code, launch: Launch, seed: int = 0, counts: Counts | None = None) -> None:
-    """Run all work-groups of a launch; only the first of them where it is to be counted what they cost."""
+    """Run all work-groups of a launch; only the first of them where it is counted what they cost."""
     threads = launch.block[0] * launch.block[1]
     if not 0 < threads <= code.entry.most_threads:
         raise DeviceFault(
@@ -49,7 +49,7 @@ def run_launch(code: Code, launch: Launch, seed: int = 0, counts: Counts | None 
 
 @dataclass(slots=True)
 class Barrier:
-    """A barrier in local memory that counts arrivals and bytes."""
+    """An mbarrier: it counts arrivals and bytes."""
 
     needed: int
     missing: int
@@ -155,7 +155,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Copy:
-    """A copy out of local memory that has begun."""
+    """An asynchronous copy out of shared memory."""
 
     group: int
     work: Callable[[], None]
@@ -510,7 +510,7 @@ class Unit:
         for row, values in zip(rows, matrices.multiply(before, left[None], right), strict=True):
             row[:] = values
 
-    # --- barriers in local memory, and the copy engine -------------------------------------------------------------
+    # --- mbarriers and TMA ------------------------------------------------------------------------------------------
 
     def _lanes(self, mask: Any) -> Iterator[tuple[int, int]]:
         """The lanes of a mask, and their blocks."""

@@ -1,4 +1,4 @@
-"""What tensor cores and the copy engine do with the registers of a warp or warpgroup, and with local memory."""
+"""Tensor cores and TMA: what they do with the registers of a warp or warpgroup, and with shared memory."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LINE = 128
 
 
 def swizzle(addresses: Array) -> Array:
-    """Where bytes lie whose lines of 128 are turned by their number."""
+    """The 128-byte swizzle: where bytes lie whose lines are permuted by their number."""
     return np.asarray(addresses ^ (((addresses >> 7) & 7) << 4))
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A matrix in global memory, as the copy engine is told of it."""
+    """A tensor map: a matrix in global memory, as TMA is told of it."""
 
     address: int
     width: int
@@ -131,7 +131,7 @@ WARPGROUP = re.compile(r"m64n(\d+)k(\d+)\.f32\.(\w+)\.(\w+)")
 
 @dataclass(slots=True)
 class Product:
-    """A product of warpgroups that has begun, and is done when somebody waits for it."""
+    """A `wgmma` product in flight, which is done when somebody waits for it."""
 
     name: str
     operands: Sequence[Any]
@@ -166,7 +166,7 @@ class Product:
 
 
 def _matrix(local: Array, descriptor: int, rows: int, depth: int, kind: str, is_turned: bool) -> Array:
-    """Rows of a factor in local memory, whose lines of 128 bytes are turned."""
+    """Rows of an operand in shared memory, whose lines of 128 bytes are swizzled."""
     if descriptor >> 62 != 1:
         raise DeviceFault(
             f"a warpgroup is told of a matrix by {descriptor:#x}, whose lines are not turned by 128 bytes"

@@ -1,4 +1,4 @@
-"""Memory of a GPU that is not there: addresses are those of this process, accesses are tested to the byte."""
+"""Memory of the emulated GPU: addresses are those of this process, accesses are checked to the byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DeviceFault(Exception):
 
 @dataclass(slots=True)
 class Turn:
-    """A launch among others, which may begin before the one in front of it has ended."""
+    """A launch in the order of the stream, which may begin before its predecessor has ended (dependent launch)."""
 
     number: int
     ended: int
@@ -131,7 +131,7 @@ class DeviceMemory:
         self.begin(False)
 
     def judge_early(self, places: Array, size: int, turn: Turn) -> None:
-        """Refuse to read what launches write that may not have ended."""
+        """Refuse to read what launches write that may not have ended (a race)."""
         for shift in range(0, size, 4):
             late = self._writers[(places + shift) >> 2] > turn.ended
             if late.any():

@@ -1,4 +1,4 @@
-"""PTX text as instructions: scopes and calls are gone, each register has a name of its own."""
+"""A parser of PTX: scopes and calls are inlined, each register has a name of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Instructions as lines of Python on rows of registers, a lane a column.
+"""Translation of PTX instructions to lines of Python on rows of registers, a lane a column.
 
-A row is called by its register, with `s` behind it where it is seen as signed integers and `f` as reals. `m` says which
-lanes take part: True, or a row of truths.
+A row is called by its register, with `s` behind it where it is seen as signed integers and `f` as reals. `m` is the
+predicate of the lanes: True, or a row of truths.
 """
 
 from __future__ import annotations

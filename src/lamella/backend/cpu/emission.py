@@ -42,12 +42,12 @@ from lamella.backend.cpu.emit.stream_plan import StreamPlan, find_stream
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import (
     enter_thread,
-    fetch_matrix,
-    fetch_slots,
-    find_early,
-    let_next_start,
-    wait_before,
-    wait_for_kernel,
+    find_early_arrays,
+    launch_dependents,
+    prefetch_matrix,
+    prefetch_slots,
+    wait_at_first_dependence,
+    wait_for_predecessor,
 )
 from lamella.backend.cpu.emit.tile_streams import StreamEmitter
 from lamella.backend.cpu.emit.values import LLVM, MemrefValue, RunValue, ScalarValue
@@ -392,7 +392,7 @@ def walk(context: EmitContext, statements: Sequence[Statement]) -> tuple[RunValu
 
 def _emit(context: EmitContext, statement: Statement) -> None:
     instruction = statement.instruction
-    wait_before(context, instruction)
+    wait_at_first_dependence(context, instruction)
     if context.pairs and load_pair(context, statement):
         return
     if isinstance(instruction, For):
@@ -405,7 +405,7 @@ def _emit(context: EmitContext, statement: Statement) -> None:
         _name(context, statement, [make_local(context, instruction.type, stack_offset(instruction) or 0)])
     elif isinstance(instruction, Barrier):
         if context.threads:
-            threads.wait_for_group(context)
+            threads.block_barrier(context)
     elif not isinstance(instruction, LifetimeStop):
         found = _emitters(context)[type(instruction)](context, instruction)
         _name(context, statement, [] if found is None else [found])
@@ -516,7 +516,7 @@ def _enter(function: Function, out: IrWriter, target: Target) -> EmitContext:
         scratch="%scratch",
         threads=target.has_threads,
         fragments=suits_fragments(function, target) or _is_other_pipeline(function, target),
-        early=target.starts_early and not _streams(function),
+        early=target.has_dependent_launch and not _streams(function),
     )
 
 
@@ -564,13 +564,13 @@ def _emit_thread(
     if context.early:
         context.settles = function.attributes is not None and function.attributes.find("settles") is True
         if not context.settles:
-            let_next_start(context)
-        fetch_slots(context)
+            launch_dependents(context)
+        prefetch_slots(context)
         if plan is None:
-            fetch_matrix(context, function)
-            context.waits = find_early(function)
+            prefetch_matrix(context, function)
+            context.waits = find_early_arrays(function)
         else:
-            wait_for_kernel(context)
+            wait_for_predecessor(context)
     if plan is not None:
         if isinstance(plan, StreamPlan):
             StreamEmitter(context, plan).emit()
@@ -579,7 +579,7 @@ def _emit_thread(
         return
     walk(context, function.body.statements)
     if context.waits is not None:
-        wait_for_kernel(context)  # the one behind waits for this one alone
+        wait_for_predecessor(context)  # the one behind waits for this one alone
     context.out.line("ret void")
 
 

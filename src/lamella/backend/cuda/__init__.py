@@ -1,4 +1,4 @@
-"""Kernels on NVIDIA GPUs: PTX by the emitter of cpu, loaded and launched through the driver alone.
+"""Kernels on NVIDIA GPUs: PTX by the emitter of cpu, loaded and launched through the driver API alone.
 
 What compiles is loaded when somebody asks for it: graphs whose compiled form was kept need none of it.
 """

@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU, shared with other libraries without a copy."""
+"""Arrays in device memory, shared with other libraries without a copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lamella.backend.cuda.dlpack import (
     KINDS,
     MANAGED,
     MOST_AXES,
-    Layout,
+    ArrayLayout,
     make_capsule,
     packed_strides,
     take_capsule,
@@ -38,7 +38,7 @@ WAITING = "waiting for an array of another library"
 
 
 class DeviceMemory:
-    """Bytes on the device, free again with this object; at a multiple of 256."""
+    """A device allocation, freed with this object; at a multiple of 256 bytes."""
 
     def __init__(self, size: int) -> None:
         device()
@@ -69,7 +69,7 @@ class DeviceMemory:
 
 
 class PinnedMemory:
-    """Bytes of the host that the device copies from and to while the processor does something else."""
+    """Pinned (page-locked) host memory, for asynchronous copies."""
 
     def __init__(self, size: int) -> None:
         device()
@@ -91,7 +91,7 @@ class _Place:
 
 
 class DeviceArray:
-    """An array on the device: shape, element type, strides in bytes; kernels update it in place."""
+    """A device array: shape, element type, strides in bytes; kernels update it in place."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class DeviceArray:
         if copy or dl_device not in (None, (CUDA, 0)):
             raise BufferError("an array of a GPU is handed over where it lies; numpy() copies it to the host")
         own_stream().wait()
-        layout = Layout(self.address, self.shape, self.dtype, self.strides, self.is_writable, self)
+        layout = ArrayLayout(self.address, self.shape, self.dtype, self.strides, self.is_writable, self)
         return make_capsule(layout, max_version is not None and max_version[0] >= 1)
 
     def __array__(self, dtype: DType | None = None, copy: bool | None = None) -> Array:
@@ -231,7 +231,7 @@ def _device_of(given: object) -> tuple[int, int] | None:
 
 
 def to_device(array: object) -> DeviceArray:
-    """An array on the device: a copy of one of the host, or another library's as it lies.
+    """A device array: a copy of a host array, or another library's as it lies.
 
     What that library has begun to do with it is done before anything that this package does from then on.
     """

@@ -1,4 +1,4 @@
-"""A program on its way to a GPU: lowered and emitted as for a processor, written as PTX, assembled by the driver."""
+"""Compilation of a program for a GPU: lowered and emitted as for a processor, as PTX that the driver assembles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from lamella.backend.cpu.compile import emit
 from lamella.backend.cpu.compiled import CachedProgram
 from lamella.backend.cpu.jit import open_cache
 from lamella.backend.cpu.run.kernels import LaunchCompiler
-from lamella.backend.cuda.building import build_program
-from lamella.backend.cuda.code import device_code
+from lamella.backend.cuda.build import build_program
+from lamella.backend.cuda.device_code import device_code
 from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.interpreter import compile_program as interpret
@@ -17,8 +17,8 @@ from lamella.backend.named import NamedKernels
 from lamella.base.limits import DEFAULT, Limits
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.rewrite import walk
-from lamella.kernels.share_rows import share_rows
 from lamella.kernels.sizes import choose_sizes
+from lamella.kernels.split_rows import split_rows
 from lamella.kernels.target import Target, list_gpu_targets
 from lamella.lang.tensor.nodes import Builtin, Dictionary, DictionaryEntry, Function, Parallel, Program
 
@@ -63,11 +63,11 @@ def _place(function: Function) -> str:
 
 
 def fit_kernels(graph: KernelGraph) -> KernelGraph:
-    """The kernels of a graph with sizes that fit the device, and long rows shared by several subgroups."""
+    """The kernels of a graph with sizes that fit the device, and long rows split across several subgroups."""
     groups: dict[str, int] = {}
     for call in (item for calls in graph.calls.values() for item in calls):
         groups[call.kernel] = min(call.groups, groups.get(call.kernel, call.groups))
-    return replace(graph, program=share_rows(with_sizes(graph.program), groups))
+    return replace(graph, program=split_rows(with_sizes(graph.program), groups))
 
 
 def with_sizes(program: Program) -> Program:

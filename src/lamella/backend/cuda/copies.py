@@ -1,6 +1,6 @@
-"""Arrays of the host that lie on the device too: weights that launches read, states that they update in place.
+"""Device copies of host arrays: weights that launches read, states that they update in place (coherence).
 
-What launches change comes home when somebody asks for it; until then the device has the newer values.
+What launches change is copied back when somebody asks for it; until then the device has the newer values.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lamella.backend.cpu.run.memory import empty_array
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import BorrowedMemory, DeviceArray, DeviceMemory, lies_on_device, to_device
 from lamella.backend.cuda.driver import call, device, own_stream
-from lamella.backend.cuda.ranges import RangeMarks
-from lamella.backend.cuda.traffic import DeviceTraffic, Sending, Shipment
+from lamella.backend.cuda.nvtx import RangeMarks
+from lamella.backend.cuda.transfers import DeviceTransfers, Download, Upload
 from lamella.base.arrays import Array, DType, uniform_value
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
@@ -35,18 +35,18 @@ class _Copy:
     """Whether the device has what the host has, or something newer."""
     is_newer: bool = False
     stays: bool = False
-    """Whether nobody wants it at home: launches made it for others."""
+    """Whether the host never reads it: launches made it for others."""
     lent: DeviceArray | None = None
     """The array for which it stands, where an output is to go to one of the device."""
 
 
 @dataclass(slots=True)
 class DeviceCopies:
-    """The copies of an executable's arrays, which all its launch lists share; one goes with its array."""
+    """The device copies of an executable's arrays, which all its launch lists share; one is freed with its array."""
 
     version: int = 0
     """Another one where a copy is no longer what it was."""
-    traffic: DeviceTraffic = field(default_factory=DeviceTraffic)
+    transfers: DeviceTransfers = field(default_factory=DeviceTransfers)
     """Copies beside the launches, and memory that they have used."""
     marks: RangeMarks = field(default_factory=RangeMarks)
     """The ranges that a run shows to who profiles it."""
@@ -85,17 +85,17 @@ class DeviceCopies:
         """Whether somebody gives an array of the device."""
         return not isinstance(given, np.ndarray) and lies_on_device(given)
 
-    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
-        """Begin to copy arrays to the device, beside what runs there."""
-        return self.traffic.ship(arrays)
+    def upload(self, arrays: Mapping[str, Array]) -> Upload:
+        """Begin asynchronous copies of arrays to the device."""
+        return self.transfers.upload(arrays)
 
-    def send(self, found: Mapping[str, Array]) -> Sending:
-        """Begin to copy outputs home that are on the device, beside what runs there from now on."""
-        return self.traffic.send(found)
+    def download(self, found: Mapping[str, Array]) -> Download:
+        """Begin asynchronous copies of outputs from the device."""
+        return self.transfers.download(found)
 
     def release_spare(self) -> None:
-        """Give back memory through which arrays were copied."""
-        self.traffic.release()
+        """Free the staging memory."""
+        self.transfers.release()
 
     def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
         """What stands for an array of the device that an output is written to, and where that lies; None for others."""
@@ -111,7 +111,7 @@ class DeviceCopies:
 
     def reserve(self, shape: Sequence[int], dtype: DType) -> Array:
         """What stands for new memory of the device, which an output is written to."""
-        memory = self.traffic.memory.take(prod(shape) * dtype.itemsize)
+        memory = self.transfers.memory.take(prod(shape) * dtype.itemsize)
         return self._stand_for(DeviceArray(memory.address, shape, dtype, owner=memory))
 
     def is_lent(self, array: Array) -> bool:
@@ -175,20 +175,20 @@ class DeviceCopies:
         return found.memory if found is not None and found.is_newer else None
 
     def change(self, array: Array) -> None:
-        """Note that launches have written what lies on the device."""
+        """Mark the device copy of an array as newer (dirty)."""
         found = self._find(array)
         if found is not None:
             found.is_newer = True
 
     def forget(self, array: Array) -> None:
-        """Note that the host has written an array."""
+        """Mark the host's array as newer."""
         found = self._find(array)
         if found is not None:
             found.is_newer = found.is_same = False
             self.version += 1
 
     def settle(self) -> None:
-        """Bring home what launches wrote; from now on the host may write its arrays."""
+        """Copy back what launches wrote; from now on the host may write its arrays."""
         # Other threads may drop arrays meanwhile.
         newer = [item for item in list(self._held.values()) if item.is_newer and not item.stays]
         if not newer:

@@ -1,6 +1,6 @@
-"""cuBLASLt through ctypes, where it is installed: it computes kernels that are one product and allow it.
+"""cuBLASLt through ctypes, where it is installed: it computes kernels that are one GEMM and allow it.
 
-It is one more way among those that are measured; nothing needs it. Sums are those of f32, without TF32.
+It is one more candidate for autotuning; nothing needs it. Sums are those of f32, without TF32.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def _handle() -> int:
 
 
 class LibraryProduct:
-    """A product as the library computes it, by the algorithm that it proposes; Unsupported where it has none.
+    """A GEMM by the library's heuristic algorithm; Unsupported where it has none.
 
-    Addresses are multiples of as many bytes as is said, in the order of the factors and the output.
+    Addresses are multiples of as many bytes as is said, in the order of the operands and the output.
     """
 
     def __init__(self, product: NativeProduct, alignments: tuple[int, int, int]) -> None:

@@ -1,6 +1,6 @@
-"""DLPack: arrays of a GPU are handed to other libraries, and taken from them, without a copy.
+"""DLPack: arrays of a GPU are exchanged with other libraries without a copy.
 
-A capsule holds a description of the array and a function that gives it back; whoever takes it gives it another name.
+A capsule holds a description of the array and a deleter; whoever takes it gives it another name.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _keep = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", _python))
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _python))
 
 
-class Layout(NamedTuple):
+class ArrayLayout(NamedTuple):
     """Where an array lies, strides being in bytes, and what keeps it alive."""
 
     address: int
@@ -126,7 +126,7 @@ _FORGET = _DELETE(_forget)
 _keep(_FORGET)
 
 
-def make_capsule(array: Layout, versioned: bool) -> object:
+def make_capsule(array: ArrayLayout, versioned: bool) -> object:
     """A capsule with an array; BufferError where such a capsule cannot say what it is."""
     _drop_untaken()
     if not array.is_writable and not versioned:
@@ -182,7 +182,7 @@ class _Owner:
     """What another library has handed over is given back with this object."""
 
 
-def take_capsule(capsule: object) -> Layout:
+def take_capsule(capsule: object) -> ArrayLayout:
     """What is in a capsule, which is taken; InputError where we cannot say what it is."""
     name = next((item for item in TAKEN if _is_valid(capsule, item)), None)
     if name is None:
@@ -199,7 +199,7 @@ def take_capsule(capsule: object) -> Layout:
     return _layout(managed.tensor, is_writable, owner)
 
 
-def _layout(tensor: _Tensor, is_writable: bool, owner: object) -> Layout:
+def _layout(tensor: _Tensor, is_writable: bool, owner: object) -> ArrayLayout:
     rank, kind = tensor.ndim, (tensor.code, tensor.bits, tensor.lanes)
     dtype = TYPES.get(kind)
     if dtype is None or not 0 <= rank <= MOST_AXES:
@@ -211,7 +211,9 @@ def _layout(tensor: _Tensor, is_writable: bool, owner: object) -> Layout:
     steps = tuple(tensor.strides[place] for place in range(rank)) if tensor.strides else packed_strides(shape)
     address = (tensor.data or 0) + tensor.byte_offset
     strides = tuple(step * dtype.itemsize for step in steps)
-    return Layout(address, shape, dtype, strides, is_writable, owner, (tensor.device_type, tensor.device_id))
+    return ArrayLayout(
+        address, shape, dtype, strides, is_writable, owner, (tensor.device_type, tensor.device_id)
+    )
 
 
 def packed_strides(shape: Sequence[int], width: int = 1) -> tuple[int, ...]:

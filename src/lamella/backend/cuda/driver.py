@@ -1,4 +1,4 @@
-"""The driver of NVIDIA GPUs through ctypes: a device, its memory, its streams, its code; nothing else is needed.
+"""The CUDA driver API through ctypes: device, memory, streams, events, modules, graphs; nothing else is needed.
 
 Everything runs in the primary context of the device, which other libraries of the process share: their pointers are
 ours. A call that fails is a finding in the driver's own words, with what was being done.
@@ -183,7 +183,7 @@ def _words(code: int) -> str:
 
 
 def is_blocking() -> bool:
-    """Whether each launch is to end before the next begins."""
+    """Whether launches are synchronous (`CUDA_LAUNCH_BLOCKING`)."""
     return os.environ.get(BLOCKING, "") not in ("", "0")
 
 
@@ -281,7 +281,7 @@ def _opened() -> Device | str:
 
 
 def start() -> None:
-    """Let another thread open the device, which takes a while; who asks for it waits until it is there."""
+    """Open the device in another thread, which takes a while; who asks for it waits until it is there."""
     threading.Thread(target=_try_open, name=PARKED).start()
 
 
@@ -330,7 +330,7 @@ def device() -> Device:
 
 
 class Stream:
-    """Work in order on the device; the stream 0 is the one that other libraries use unless they are told."""
+    """A CUDA stream: work in order; the stream 0 is the one that other libraries use unless they are told."""
 
     def __init__(self, handle: int | None = None) -> None:
         self.handle = handle or 0
@@ -345,7 +345,7 @@ class Stream:
             release_with(self, "cuStreamDestroy_v2", self.handle)
 
     def wait(self, doing: str = "waiting for the device") -> None:
-        """Wait until all work is done; what a kernel did wrong is told here."""
+        """Synchronize; errors of kernels are raised here."""
         with WORK:
             code = functions()["cuStreamSynchronize"](self.handle)
             launched = tuple(self.launched)
@@ -354,7 +354,7 @@ class Stream:
             raise driver_error(code, doing, launched)
 
     def wait_for(self, event: Event) -> None:
-        """Let all that is given from now on begin behind a moment of another stream; the host goes on."""
+        """Let all that is given from now on wait for an event of another stream; the host goes on."""
         call("cuStreamWaitEvent", self.handle, event.handle, 0)
 
     def settle(self, doing: str) -> None:
@@ -364,7 +364,7 @@ class Stream:
 
 
 class Event:
-    """A moment on a stream."""
+    """A CUDA event."""
 
     def __init__(self) -> None:
         made = POINTER()
@@ -373,7 +373,7 @@ class Event:
         release_with(self, "cuEventDestroy_v2", self.handle)
 
     def record(self, stream: Stream) -> None:
-        """Let it be when all that the stream was given so far is done."""
+        """Record the event behind all that the stream was given so far."""
         call("cuEventRecord", self.handle, stream.handle)
 
     def wait(self, doing: str) -> None:
@@ -404,7 +404,7 @@ def _made_stream() -> Stream:
 
 
 class LaunchGraph:
-    """Work that was recorded once and is given to the device in one call."""
+    """A CUDA graph: launches that were captured once and are given to the device in one call."""
 
     def __init__(self, stream: Stream, record: Callable[[], None]) -> None:
         graph, made = POINTER(), POINTER()

@@ -1,4 +1,4 @@
-"""Greedy decoding on a device: the likeliest number of an output is the input of the next run, and nobody waits.
+"""Greedy decoding on the device (argmax): the token of an output is the input of the next run, without the host.
 
 Two kernels of the tensor language choose: the best of each part of the scores, the first of equals, and the best of
 those, which is written to where the next run reads it and behind the numbers that were chosen before.
@@ -25,7 +25,7 @@ MOST_STEPS = 64
 
 
 def choosing_text(count: int) -> str:
-    """The kernels that choose the likeliest of so many scores."""
+    """The kernels of the argmax over so many scores, in two stages."""
     parts = -(-count // PART)
     return f"""
 func @find_parts(%scores: memref<f32x{count}>, %most: memref<f32x{parts}>, %places: memref<i64x{parts}>)
@@ -111,7 +111,7 @@ def _kernels(count: int) -> CudaKernels:
 
 
 class GreedyChoice:
-    """Chooses the likeliest of scores on the device, as often as it is launched."""
+    """The argmax of scores on the device, as often as it is launched."""
 
     most = MOST_STEPS
     """How many choices it keeps."""

@@ -25,10 +25,10 @@ from lamella.backend.cpu.run.launch import (
 )
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.backend.cuda.arrays import DeviceArray, DeviceMemory, lies_on_device, to_device
-from lamella.backend.cuda.code import DeviceCode
+from lamella.backend.cuda.device_code import DeviceCode
 from lamella.backend.cuda.driver import Stream, device, own_stream
-from lamella.backend.cuda.maps import with_maps
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
+from lamella.backend.cuda.tensor_maps import with_maps
 from lamella.backend.named import Groups, take_grid
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported

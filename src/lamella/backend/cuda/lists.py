@@ -1,4 +1,4 @@
-"""Launch lists on a GPU: one arena, one table of slots, and after the first run one graph of launches.
+"""Launch lists on a GPU: one arena, one table of slots, and after the first run one CUDA graph.
 
 What a call hands over is copied to the device, and what it takes out is copied back; weights stay there, and so do
 states that launches update in place.
@@ -18,17 +18,18 @@ from lamella.backend.cpu.compiled import maps_offset
 from lamella.backend.cpu.run.lists import LaunchSource, find_settled, reach_of
 from lamella.backend.cpu.run.prepared import PreparedLaunch, address_of
 from lamella.backend.cuda.arrays import DeviceMemory, PinnedMemory
-from lamella.backend.cuda.code import DeviceCode
 from lamella.backend.cuda.cublaslt import WORKSPACE, LibraryLaunch, bind_product
+from lamella.backend.cuda.device_code import DeviceCode
 from lamella.backend.cuda.driver import Event, LaunchGraph, call, device, is_blocking, own_stream
-from lamella.backend.cuda.maps import with_maps
+from lamella.backend.cuda.memory import ListBuffers, ListFlags, SharedDeviceMemory
 from lamella.backend.cuda.modules import DeviceKernel, load_kernels
-from lamella.backend.cuda.room import DeviceRoom, ListBuffers, ListFlags
+from lamella.backend.cuda.tensor_maps import with_maps
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.origin import blamed
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
+from lamella.kernels.arena_plan import ALIGNMENT
 from lamella.kernels.launches import (
     ELEMENT_BYTES,
     BufferView,
@@ -37,7 +38,6 @@ from lamella.kernels.launches import (
     LaunchTime,
     verify_views,
 )
-from lamella.kernels.placing import ALIGNMENT
 
 if TYPE_CHECKING:
     from lamella.kernels.native_products import NativeProduct
@@ -47,11 +47,11 @@ MOST_PINNED = 1 << 22
 PLACE, LIBRARY = re.compile(r":\d+ "), "ops/"
 """What a word of an origin has that tells a line, and how it begins where that is one of the library."""
 COPIED = 16
-"""Bytes of which the start of an array is a multiple that the copy engine reads."""
+"""The alignment in bytes of arrays that TMA reads."""
 
 
-class Choice(Protocol):
-    """What chooses the likeliest of some scores on the device, as `GreedyChoice` does."""
+class TokenChoice(Protocol):
+    """What chooses a token from scores on the device, as `GreedyChoice` does."""
 
     @property
     def most(self) -> int:
@@ -67,7 +67,7 @@ class Choice(Protocol):
         """What was chosen since the beginning, when it has been."""
 
 
-MakeChoice = Callable[[int, int, int], Choice]
+MakeChoice = Callable[[int, int, int], TokenChoice]
 """Makes what chooses of scores at an address, so many, and writes to another address."""
 
 
@@ -88,17 +88,17 @@ class _DeviceLaunch:
 
 @dataclass(slots=True)
 class _FedStep:
-    """A run of a list that is fed by the one before, and the choice behind it."""
+    """A decoding step: a run of a list that is fed by the one before, and the choice behind it."""
 
-    choice: Choice
+    choice: TokenChoice
     entries: Mapping[str, str]
     """The inputs that outputs are carried to."""
     aside: Mapping[str, DeviceMemory]
     """What is carried, between two runs."""
     choose: Callable[[], None]
-    """Puts aside what is carried, and chooses."""
+    """Saves what is carried, and chooses."""
     record: Callable[[], LaunchGraph]
-    """Records a run with what was put aside, and the choice behind it."""
+    """Captures a run with what was saved, and the choice behind it."""
     _graph: LaunchGraph | None = None
 
     def run(self) -> None:
@@ -115,7 +115,7 @@ class CudaList:
         self,
         source: LaunchSource,
         whole: LaunchList,
-        room: DeviceRoom,
+        room: SharedDeviceMemory,
         choose: MakeChoice | None = None,
         is_once: bool = False,
         natives: Mapping[str, NativeProduct] | None = None,
@@ -148,7 +148,7 @@ class CudaList:
         self._entering = list(whole.inputs)
         self._pinned: dict[str, PinnedMemory] = {}
         self._has_run = False
-        self._choice: tuple[tuple[int, int, int], Choice] | None = None
+        self._choice: tuple[tuple[int, int, int], TokenChoice] | None = None
         """What chooses the next input, for the addresses that it reads and writes."""
         self._step: _FedStep | None = None
         self._known: tuple[tuple[int, ...], frozenset[str]] = ((-1,), frozenset())
@@ -236,7 +236,7 @@ class CudaList:
         return sound
 
     def replay(self) -> None:
-        """Run all launches of the last run again, on what lies on the device; nobody waits."""
+        """Run all launches of the last run again, on what lies on the device, asynchronously."""
         for graph in self._graphs or self._record_graphs():
             graph.launch()
 
@@ -274,7 +274,7 @@ class CudaList:
             raise InputError(f"a run that was fed what '{output}' rates best found something wrong")
         return found
 
-    def _fed_step(self, choice: Choice, carried: Mapping[str, tuple[str, Array]]) -> _FedStep:
+    def _fed_step(self, choice: TokenChoice, carried: Mapping[str, tuple[str, Array]]) -> _FedStep:
         """A run that is given what was chosen and carried, and the next choice, as one graph of launches."""
         entries = {name: entry for name, (entry, _) in carried.items()}
         if self._step is not None and self._step.choice is choice and self._step.entries == entries:
@@ -326,7 +326,7 @@ class CudaList:
             self._launch(self._launches[number])
 
     def _run_first(self, times: list[LaunchTime] | None) -> None:
-        """Run what may find something wrong; from the second run on launches are graphs: many lists run but once."""
+        """Run what may find something wrong; from the second run on as CUDA graphs: many lists run but once."""
         if self._has_run and times is None and not self._is_once and not self._graphs and not is_blocking():
             self._record_graphs()
         if self._ranges():
@@ -358,6 +358,7 @@ class CudaList:
         return [item for item in ranges if item[0] < item[1]]
 
     def _record_graphs(self) -> list[LaunchGraph]:
+        """Capture the launches as CUDA graphs."""
         self._graphs = [LaunchGraph(self._stream, partial(self._record, *item)) for item in self._ranges()]
         return self._graphs
 
@@ -428,7 +429,7 @@ class CudaList:
     # --- the table of slots ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Write where everything lies into the slots, where the arena has moved."""
+        """Write the addresses into the slots, where the arena has moved."""
         if self._base == self._buffers.base():
             return
         self._base, self._graphs, self._has_run = self._buffers.base(), [], False
@@ -485,7 +486,7 @@ class CudaList:
             item.kernel.launch(self._stream, place, item.groups, is_first, item.origin)
 
     def _run_timed(self, times: list[LaunchTime], first: int, end: int) -> None:
-        """Run launch by launch with a moment between."""
+        """Run launch by launch with an event between."""
         moments = [Event() for _ in range(end - first + 1)]
         moments[0].record(self._stream)
         try:

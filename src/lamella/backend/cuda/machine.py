@@ -12,7 +12,7 @@ from lamella.backend.cuda.cublaslt import usable_version
 from lamella.backend.cuda.greedy import GreedyChoice
 from lamella.backend.cuda.kernels import CudaKernels
 from lamella.backend.cuda.lists import CudaList
-from lamella.backend.cuda.room import DeviceMachine, DeviceRoom
+from lamella.backend.cuda.memory import DeviceMachine, SharedDeviceMemory
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
@@ -24,7 +24,7 @@ from lamella.lang.tensor.nodes import Function, Program
 
 @dataclass(frozen=True, slots=True)
 class _JoinedKernels:
-    """The kernels of a graph, and those that several of their launches became."""
+    """The kernels of a graph, and the fused ones of several launches."""
 
     first: CudaKernels
     fused: CudaKernels
@@ -50,12 +50,12 @@ class CudaMachine(DeviceMachine):
     """The kernels by name, as text."""
     compile_more: Callable[[Program], CudaKernels]
     """Makes code of kernels that several launches became."""
-    room: DeviceRoom = field(default_factory=DeviceRoom)
+    room: SharedDeviceMemory = field(default_factory=SharedDeviceMemory)
     strict: bool = False
     """Whether kernels alone compute, no library."""
 
     def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
-        """Make a list runnable, with fewer launches where it runs often."""
+        """Make a list runnable, with fused launches where it runs often."""
         fewer, made = (whole, ()) if once else fuse_launches(whole, self.functions)
         natives = self._natives()
         if fewer is not whole:

@@ -1,4 +1,4 @@
-"""Code for a GPU: PTX that the driver assembles, kept between processes, and the launch of a kernel of it."""
+"""CUDA modules: PTX that the driver assembles (JIT), cached between processes, and the launch of a kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lamella.backend.cpu.compiled import KernelSymbol
 from lamella.backend.cpu.jit import ObjectCache
-from lamella.backend.cuda.built import Code, finished
+from lamella.backend.cuda.binaries import Code, finished
 from lamella.backend.cuda.driver import POINTER, Stream, call, device, driver_error, functions, release_with
 from lamella.base.errors import InputError
 from lamella.base.system import count_processors
@@ -30,7 +30,7 @@ CLUSTER, EARLY = 4, 6
 
 
 def assemble_ptx(text: str, store: ObjectCache | None) -> bytes:
-    """The machine code of PTX for this device, from the store where it is there; InputError with the driver's log."""
+    """The machine code (cubin) of PTX for this device, cached; InputError with the driver's log."""
     here = device()
     parts = ("cubin", here.architecture, str(here.driver), text)
     key = hashlib.sha256("\0".join(parts).encode()).digest()
@@ -43,7 +43,7 @@ def assemble_ptx(text: str, store: ObjectCache | None) -> bytes:
 
 
 def load_kernels(kernels: Iterable[DeviceKernel]) -> None:
-    """Bring code to the device, by several threads where the driver may have to assemble some of it."""
+    """Load code to the device, in several threads where the driver may have to assemble some of it."""
     waiting = [item for item in kernels if not item.is_there]
     threads = min(count_processors(), MOST_LOADERS, len(waiting))
     if threads < 2:
@@ -56,7 +56,7 @@ def load_kernels(kernels: Iterable[DeviceKernel]) -> None:
 
 
 class _Log:
-    """Room for what the driver says of code, and the options that name it."""
+    """A buffer for the driver's log, and the options that name it."""
 
     def __init__(self) -> None:
         self._room = ctypes.create_string_buffer(LOG_BYTES)
@@ -91,8 +91,8 @@ def _link(text: bytes) -> bytes:
         call("cuLinkDestroy", state)
 
 
-class Module:
-    """Code of the device, brought there when it is wanted; of PTX the driver makes it, and keeps it itself."""
+class CudaModule:
+    """A lazily loaded module; PTX is assembled by the driver, which caches it itself."""
 
     def __init__(self, content: Code) -> None:
         self._content = content
@@ -120,7 +120,7 @@ class Module:
         finished(self._content)
 
     def load(self) -> None:
-        """Bring it to the device; the driver assembles several at once, as libraries and not as modules."""
+        """Load it to the device, as a library (`cuLibraryLoadData`): several at once."""
         device()
         with self._busy:
             if self._handle:
@@ -155,7 +155,9 @@ class _Config(ctypes.Structure):
 class DeviceKernel:
     """A kernel that can be launched; `place` says where its text stands."""
 
-    def __init__(self, module: Module, entry: KernelSymbol, block: tuple[int, int], place: str = "") -> None:
+    def __init__(
+        self, module: CudaModule, entry: KernelSymbol, block: tuple[int, int], place: str = ""
+    ) -> None:
         self._module, self._entry = module, entry
         self._shown = f"@{entry.name}{f' ({place})' * bool(place)}"
         self.name, self.pipeline, self.block = entry.name, entry.pipeline, block
@@ -183,9 +185,9 @@ class DeviceKernel:
     def launch(
         self, stream: Stream, slots: int, groups: int, is_first: bool = False, place: str = ""
     ) -> None:
-        """Run so many work-groups; slots, and maps behind them, are at an address on the device.
+        """Launch some work-groups; slots, and tensor maps behind them, are at an address on the device.
 
-        The first of a list starts when all before it has ended, whatever the kernel could do earlier. An error names
+        The first of a list starts when all before it has ended, even with programmatic dependent launch. An error names
         the kernel, and the place of what it computes where that is known.
         """
         self.bring()

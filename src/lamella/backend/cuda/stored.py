@@ -1,4 +1,4 @@
-"""Compiled graphs of a GPU between processes: launch lists with launches that are proved, and the keys of their code.
+"""Cached compiled graphs of a GPU between processes: launch lists with proved launches, and the keys of their code.
 
 As on the processor nothing that is read is a program which reading it would run, and what is kept was found by a key of
 all that it was made from.
@@ -23,10 +23,10 @@ from lamella.backend.cpu.run.stored import (
     read_output,
     read_placement,
 )
-from lamella.backend.cuda.built import decode_program
-from lamella.backend.cuda.code import DeviceCode, device_code
+from lamella.backend.cuda.binaries import decode_program
+from lamella.backend.cuda.device_code import DeviceCode, device_code
 from lamella.backend.cuda.lists import CudaList, MakeChoice
-from lamella.backend.cuda.room import DeviceMachine, DeviceRoom
+from lamella.backend.cuda.memory import DeviceMachine, SharedDeviceMemory
 from lamella.backend.executor.segments import OnceResult, OnceResults, Segment
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import LamellaError
@@ -94,7 +94,7 @@ class StoredMachine(DeviceMachine):
     """What runs launch lists that were kept."""
 
     source: StoredLaunches
-    room: DeviceRoom
+    room: SharedDeviceMemory
     choose: MakeChoice | None
 
     def compile(self, whole: LaunchList, once: bool = False) -> CudaList:
@@ -107,7 +107,7 @@ def decode_segment(
     content: bytes,
     tensors: Mapping[str, Tensor],
     limits: Limits,
-    room: DeviceRoom,
+    room: SharedDeviceMemory,
     results: OnceResults,
     choose: MakeChoice | None = None,
 ) -> StoredGraph | None:

@@ -40,8 +40,8 @@ from lamella.backend.executor.results import (
     Out,
     OutputTargets,
     RunResult,
-    Shipment,
     SpareStates,
+    Upload,
     place_outputs,
 )
 from lamella.backend.executor.run import ExecutionContext, GraphRun, OperatorRunner, names_of, tell_times
@@ -287,7 +287,7 @@ class GraphExecutable:
 
     # --- runs that are ahead of who looks at them --------------------------------------------------------------
 
-    def ship(self, batch: Batch) -> Shipment | None:
+    def upload(self, batch: Batch) -> Upload | None:
         """Begin to copy all inputs to the device; None where some of them cannot be, or the host computes."""
         device = self._device
         if device is None or not self._is_whole or not isinstance(batch, Mapping):
@@ -295,17 +295,17 @@ class GraphExecutable:
         if any(map(device.has, batch.values())):
             return None
         arrays = self._inputs.fit_all(batch)
-        return None if arrays is None else device.ship(arrays)
+        return None if arrays is None else device.upload(arrays)
 
-    def begin_run(self, batch: Batch, shipment: Shipment | None, out: Out) -> Flight:
+    def begin_run(self, batch: Batch, upload: Upload | None, out: Out) -> Flight:
         """Begin a run, behind the one that began before; what goes wrong is raised in its turn."""
         with self._busy:
             self._land()
-            flight = Flight(shipment)
+            flight = Flight(upload)
             with flight.later:
-                if shipment is not None:
-                    shipment.enter()
-                given = batch if shipment is None else cast(Batch, shipment.arrays)
+                if upload is not None:
+                    upload.enter()
+                given = batch if upload is None else cast(Batch, upload.arrays)
                 flight.end = self._begin(given, out, is_ahead=clock_of(self.progress) is None)
                 self._flight = flight
             return flight

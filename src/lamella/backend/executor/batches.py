@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 import numpy.typing as npt
 
 from lamella.backend.drawing import Drawn
-from lamella.backend.executor.results import DEVICE, PASSING, DeviceSide, Out, Sending, Shipment
+from lamella.backend.executor.results import DEVICE, PASSING, DeviceSide, Download, Out, Upload
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import InputError
@@ -26,7 +26,7 @@ EndRun: TypeAlias = Callable[[], dict[str, Array]]
 """Waits for what has begun, and gives the outputs."""
 
 
-_Coming: TypeAlias = tuple[Batch, Shipment | None]
+_Coming: TypeAlias = tuple[Batch, Upload | None]
 """A batch, and its inputs on their way to the device."""
 PLACES = f"'{DEVICE}', or nothing"
 
@@ -57,7 +57,7 @@ class Later:
 class Flight:
     """A run that has begun: what ends it, or what it gave; what it has to say."""
 
-    shipment: Shipment | None
+    upload: Upload | None
     """The inputs that were copied to the device before."""
     end: EndRun | None = None
     outputs: dict[str, Array] = field(default_factory=dict)
@@ -72,10 +72,10 @@ class AheadExecutable(Protocol):
     findings: list[Diagnostic]
     drawn: Drawn
 
-    def ship(self, batch: Batch) -> Shipment | None:
+    def upload(self, batch: Batch) -> Upload | None:
         """Begin to copy all inputs to the device; None where some of them cannot be."""
 
-    def begin_run(self, batch: Batch, shipment: Shipment | None, out: Out) -> Flight:
+    def begin_run(self, batch: Batch, upload: Upload | None, out: Out) -> Flight:
         """Begin a run, behind the one that began before."""
 
     def end_run(self, flight: Flight) -> None:
@@ -98,14 +98,14 @@ class BatchRuns:
         flight, later = self._begin(self._take()), Later()
         try:
             while flight is not None:
-                coming, is_asked = None, flight.shipment is not None
+                coming, is_asked = None, flight.upload is not None
                 if is_asked:
                     with later:
                         coming = self._take()
-                sending = self._end(flight)
+                download = self._end(flight)
                 told = flight.findings, flight.drawn
                 flight = self._begin(coming) if is_asked and self.is_early else None
-                outputs = sending.outputs() if isinstance(sending, Sending) else sending
+                outputs = download.outputs() if isinstance(download, Download) else download
                 self.executable.findings, self.executable.drawn = told
                 yield outputs
                 if not (is_asked and self.is_early):
@@ -120,24 +120,24 @@ class BatchRuns:
     def _take(self) -> _Coming | None:
         """The next batch, on its way to the device where that is possible; None behind the last."""
         for batch in self.source:
-            return batch, self.executable.ship(batch)
+            return batch, self.executable.upload(batch)
         return None
 
     def _begin(self, coming: _Coming | None) -> Flight | None:
         if coming is None:
             return None
-        batch, shipment = coming
+        batch, upload = coming
         place = DEVICE if self.stays else PASSING
-        return self.executable.begin_run(batch, shipment, {} if self.device is None else place)
+        return self.executable.begin_run(batch, upload, {} if self.device is None else place)
 
-    def _end(self, flight: Flight) -> Sending | dict[str, Array]:
+    def _end(self, flight: Flight) -> Download | dict[str, Array]:
         """Wait for a run; its outputs, or what brings them home meanwhile."""
         self.executable.end_run(flight)
         flight.later.raise_problem()
-        if flight.shipment is not None:
-            flight.shipment.close()
+        if flight.upload is not None:
+            flight.upload.close()
         outputs, flight.outputs = flight.outputs, {}
-        return outputs if self.stays or self.device is None else self.device.send(outputs)
+        return outputs if self.stays or self.device is None else self.device.download(outputs)
 
 
 def map_batches(

@@ -41,7 +41,7 @@ Out: TypeAlias = Mapping[str, object] | str
 """The arrays of a caller for outputs, by name; or `DEVICE`."""
 
 
-class Shipment(Protocol):
+class Upload(Protocol):
     """Inputs that are on their way to a device."""
 
     @property
@@ -56,7 +56,7 @@ class Shipment(Protocol):
 
 
 @runtime_checkable
-class Sending(Protocol):
+class Download(Protocol):
     """Outputs that are on their way home."""
 
     def outputs(self) -> dict[str, Array]:
@@ -93,10 +93,10 @@ class DeviceSide(Protocol):
     def has(self, given: object) -> bool:
         """Whether somebody gives an array of the device."""
 
-    def ship(self, arrays: Mapping[str, Array]) -> Shipment:
+    def upload(self, arrays: Mapping[str, Array]) -> Upload:
         """Begin to copy arrays to the device, beside what runs there."""
 
-    def send(self, found: Mapping[str, Array]) -> Sending:
+    def download(self, found: Mapping[str, Array]) -> Download:
         """Begin to copy outputs home that are on the device, beside what runs there from now on."""
 
     def release_spare(self) -> None:

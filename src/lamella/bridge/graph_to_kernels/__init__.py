@@ -1,7 +1,7 @@
-"""A graph as kernels: those of its fused groups and of its other operations.
+"""Kernel generation: the kernels of a graph, those of its fused groups and of its other operations.
 
-Other compound operations are decomposed first, and groups that have no kernel as a whole; those without a formula, and
-the few formulas that no kernel is written for, stay native.
+Other compound operations are decomposed first, and so are groups that have no kernel as a whole. Operators without a
+formula stay native, and so do the few formulas that no kernel is written for.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from lamella.bridge.graph_to_kernels.layouts import (
     temporary_orders,
 )
 from lamella.bridge.graph_to_kernels.paged_attention import OPERATOR as PAGES
-from lamella.bridge.graph_to_kernels.parted_maps import part_maps
-from lamella.bridge.graph_to_kernels.partial_sums import share_sums
+from lamella.bridge.graph_to_kernels.split_concat import split_concat_consumers
+from lamella.bridge.graph_to_kernels.split_reductions import split_reductions_over_threads
 from lamella.bridge.graph_to_kernels.terms import (
     TensorView,
     TermWriter,
@@ -60,9 +60,9 @@ from lamella.graph.nodes import tensors as tensors_of
 from lamella.graph.rewrite import members
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Choose
+from lamella.kernels.deduplicate import deduplicate_kernels
 from lamella.kernels.launches import Layout, dense_layout
 from lamella.kernels.nodes import InPlaceCalls, KernelCall, KernelGraph, KernelOperand, find_temporaries
-from lamella.kernels.sharing import share_kernels
 from lamella.kernels.target import TARGETS, Target
 from lamella.lang.tensor.nodes import Function, Parameter, Program, Scalar, Value
 from lamella.lang.tensor.nodes.types import make_memref
@@ -85,7 +85,7 @@ F32 = Scalar("f32")
 
 @dataclass(slots=True)
 class KernelWriter:
-    """The kernels of a graph while they are written; `wide` computes every real in 64 bits."""
+    """Writes the kernels of a graph; `wide` computes every real in 64 bits."""
 
     library: Library
     wide: bool = False
@@ -138,7 +138,9 @@ class KernelWriter:
             group = replace(group, constants={**group.constants, **literals})
             whole = inline(self.library, group, self.extents, self.wide)
             threads = self.target.has_threads
-            stages = share_sums(part_maps(whole) if threads else whole, threads)
+            stages = split_reductions_over_threads(
+                split_concat_consumers(whole) if threads else whole, threads
+            )
         except Unsupported:
             return named, None
         tables = any(isinstance(value, tuple) for value in stages.constants.values())
@@ -398,6 +400,7 @@ class KernelWriter:
         groups: int,
         faults: bool,
     ) -> KernelCall:
+        """Finish a kernel."""
         name = self._name(instance)
         self.functions.append(Function(name, tuple(parameters), builder.region()))
         return KernelCall(name, tuple(operands), groups, faults)
@@ -437,9 +440,9 @@ def _pairs(operation: Operation, named: Operation) -> Iterator[tuple[str, str]]:
 
 
 def _shift(stages: Stages, layouts: Mapping[str, Layout]) -> int | None:
-    """How far behind its source the copy begins that the one formula is, if it moves nothing.
+    """The offset of a copy in its source, in elements, if the one formula is a copy that can be a view.
 
-    That of a part lies with gaps: what lies row by row may leave the graph, which then has memory of its own.
+    A view of a part has gaps. What leaves the graph may have to lie row by row; it then has memory of its own.
     """
     tensors: dict[Key, TensorView] = {
         (name, None): TensorView(Value("t"), item.element, item.shape, layouts.get(name))
@@ -620,7 +623,7 @@ def _plan_one(
 
 
 class _Placing:
-    """The kernels of a graph while layouts are chosen: where one cannot be written for them, they are given up."""
+    """Writes the kernels while layouts are assigned: where one cannot be written for them, the layouts are given up."""
 
     def __init__(
         self,
@@ -666,10 +669,10 @@ class _Placing:
         written = replace(
             found, program=Program(functions), calls=calls, native=self.native, in_place=in_place
         )
-        return share_kernels(written)
+        return deduplicate_kernels(written)
 
     def _cuts(self, found: KernelGraph, operation: Operation) -> bool:
-        """Whether an operation is no part of a list of launches: it has no kernels, or a pack of unknown length."""
+        """Whether an operation ends a launch list: it has no kernels, or a pack of unknown length."""
         packs = any(isinstance(item, Pack) for item in (*operation.inputs, *operation.outputs))
         return packs or found.key(operation) in self.native
 

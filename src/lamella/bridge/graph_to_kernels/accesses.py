@@ -1,4 +1,4 @@
-"""Accesses of formulas to memory: for each mode of a memref the affine form of the index, whatever the tensor's layout.
+"""Affine accesses to memory: for each mode of a memref the affine form of the index, whatever the tensor's layout.
 
 A layout is strides in the order of the tensor's dimensions, and a halo: places of zeros round the tensor, so that a
 step that a formula skips because its index is outside reads a zero instead.
@@ -47,7 +47,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One element of a tensor for each step of the loops; axes from the farthest apart to the closest."""
+    """The element of a tensor at each step of the loops; axes from the outermost in memory to the contiguous one."""
 
     memref: Value
     element: str
@@ -128,7 +128,7 @@ def substitute_loops(access: Access, forms: Mapping[str, Form]) -> Access:
 
 
 def split_axes(access: Access, extents: Mapping[str, int]) -> Access:
-    """The access with a mode that two loops count, one inside the other, as two modes."""
+    """The access with a mode that two loops count, one inside the other, split into two modes."""
     axes: list[Axis] = []
     for axis in access.axes:
         terms = sorted(axis.index.terms, key=lambda item: -item[1])
@@ -159,7 +159,7 @@ def every_second(access: Access, loop: str, first: int) -> Access:
 def fuse_loops(
     accesses: Sequence[Access], extents: Mapping[str, int], fixed: frozenset[str] = frozenset()
 ) -> tuple[list[Access], dict[str, int]]:
-    """Two loops become one where they count neighbouring, dense modes in every access that has either."""
+    """Loop collapsing: two loops become one where they count neighbouring, dense modes in every access."""
     found, sizes = list(accesses), dict(extents)
     for outer in list(extents):
         while outer in sizes and outer not in fixed:
@@ -290,9 +290,9 @@ def _thin(builder: Builder, access: Access, view: Value, kept: Sequence[tuple[st
 
 
 def with_room(access: Access, extents: Mapping[str, int], loops: Sequence[str]) -> Access:
-    """An access whose strided views have behind their last step the places that they take.
+    """An access whose strided views may be read a whole stride behind their last step.
 
-    A mode that two loops count one inside the other is two modes, where the outer one would need room behind its end.
+    A mode that two loops count one inside the other is two modes, where the outer one would need such padding.
     """
     if _has_room(access, extents, loops):
         return access

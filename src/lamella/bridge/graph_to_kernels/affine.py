@@ -1,4 +1,4 @@
-"""What is known of the integers of a formula before the run: affine forms and ranges."""
+"""Affine forms and value ranges (interval analysis) of the integers of a formula."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find_form(term: Scalar, extents: Mapping[str, int]) -> Form | None:
 
 
 def find_range(term: Scalar, extents: Mapping[str, int]) -> Interval | None:
-    """The smallest and the largest value of an integer term; None where too little is known."""
+    """The smallest and the largest value of an integer term (its interval); None where too little is known."""
     return _Found(extents).range(term)
 
 
@@ -127,7 +127,7 @@ class _Found:
 
 
 def find_digits(form: Form, extents: Mapping[str, int], size: int) -> list[str] | None:
-    """The loops whose indices are the digits of a number that runs from 0 to the end of a dimension."""
+    """The loops that delinearize a number: their indices are its digits, and it runs to the end of a dimension."""
     names = [name for name, _ in sorted(form.terms, key=lambda item: -item[1])]
     factor = 1
     for name in reversed(names):

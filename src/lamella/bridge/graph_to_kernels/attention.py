@@ -1,10 +1,10 @@
-"""Attention in one kernel: scores of some queries, what is done to each row of them, and the mixture of the values.
+"""Fused attention in one kernel: scores of a block of queries, row operations (softmax), the second product.
 
     s[q, k] += query[q, …] * key[k, …];   rows: m >= f(s), e = exp(s - m), …;   y[q, d] += w[q, k] * value[k, d]
 
 A work-group takes some queries of one head and holds their scores, never those of all queries. Queries lie over the
-lanes while scores are computed, so that what is done to a row needs nothing of another lane; values are read in place,
-their dimension over the lanes, and the weights are the spread elements.
+lanes while scores are computed, so that row operations need nothing of another lane. Values are read in place, their
+dimension over the lanes, and the weights are broadcast elements.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value, matrix_view, substitute_loops
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.attention_mask import KeyBound, VisibleKeys, find_visible
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS, join, neutral_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import load_predicated
 from lamella.bridge.graph_to_kernels.terms import TermWriter, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter, load_outside, split_group
+from lamella.bridge.graph_to_kernels.tile_kernels import ProductWriter
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tile_widths import tile_width
 from lamella.bridge.graph_to_kernels.tiled import (
-    End,
+    Epilogue,
     Key,
     ProductGroup,
     Roles,
     Tensors,
     TiledProduct,
     extents_of,
-    find_end,
+    find_epilogue,
     held_access,
     key_of,
     meet,
     verify_whole,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.visible_keys import KeyBound, VisibleKeys, find_visible
 from lamella.kernels.build import Builder
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import Cast, CoopLoad, Coopmatrix, CoopStore, If, LifetimeStop, Scalar, Value
@@ -67,12 +69,12 @@ LANE = Scalar("i32")
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The stages of an attention: scores, what is done to rows of them, the mixture, and its outputs."""
+    """The stages of an attention: scores, operations on rows, the second product, and its epilogue."""
 
     scores: Contraction
     rows: tuple[Contraction, ...]
     mixture: Contraction
-    ends: tuple[Contraction, ...]
+    epilogues: tuple[Contraction, ...]
     outputs: frozenset[str] = frozenset()
     """What others read of it."""
 
@@ -83,16 +85,16 @@ def find_attention(stages: Sequence[Contraction], outputs: Sequence[str]) -> Att
     if len(products) != 2 or products[0] != 0:
         return None
     rows = tuple(stages[1 : products[1]])
-    mixture, ends = stages[products[1]], tuple(stages[products[1] + 1 :])
+    mixture, epilogues = stages[products[1]], tuple(stages[products[1] + 1 :])
     made = {item.tensor for stage in rows for item in stage.targets} | {stages[0].targets[0].tensor}
     read = {item.tensor for item in walk_terms(mixture) if isinstance(item, Element)} & made
     if not rows or len(read) != 1 or any(stage.condition is not None for stage in rows):
         return None
-    late = {item.tensor for end in ends for item in walk_terms(end) if isinstance(item, Element)}
+    late = {item.tensor for end in epilogues for item in walk_terms(end) if isinstance(item, Element)}
     sums = {stage.targets[0].tensor for stage in rows if stage.sign not in ASSIGNMENTS}
     if late & (made - sums):
         return None
-    return Attention(stages[0], rows, mixture, ends, frozenset(outputs))
+    return Attention(stages[0], rows, mixture, epilogues, frozenset(outputs))
 
 
 def is_product(stage: Contraction) -> bool:
@@ -125,7 +127,7 @@ class RowStage:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRoles:
-    """Which loop of an attention is what."""
+    """The role of each loop of an attention."""
 
     attention: Attention
     real: Scalar
@@ -146,9 +148,9 @@ class AttentionRoles:
     """Where each tensor of the kernel's own is reached in each dimension."""
     stages: tuple[RowStage, ...]
     weights: str
-    ends: tuple[End, ...]
+    epilogues: tuple[Epilogue, ...]
     sums: Mapping[int, str]
-    """The elements of the ends that are reductions of rows, by their identity, with their tensors."""
+    """The elements of the epilogues that are reductions of rows, by their identity, with their tensors."""
     visible: VisibleKeys | None
     """The keys that count, where a mask hides others."""
     lanes: int
@@ -163,7 +165,7 @@ class AttentionRoles:
 def find_attention_roles(
     attention: Attention, tensors: Tensors, real: Scalar, target: Target, rows: int = 0
 ) -> AttentionRoles:
-    """Which loop is what, for so many queries of a work-group or those that fit a cache; Unsupported says why not."""
+    """The role of each loop, for so many queries of a work-group or those that fit a cache; else Unsupported."""
     extents = extents_of(attention.scores)
     product = attention.scores.values[0]
     if not isinstance(product, Apply):
@@ -199,23 +201,23 @@ def find_attention_roles(
     extents = {query: 1, **extents, WIDTH: own[width[0]]}
     values = substitute_loops(held_access(value, tensors, own), loops)
     targets = [place_in(item, loops, own) for item in mixed.indices]
-    ends = tuple(find_end(item, mixed.tensor, targets, tensors) for item in attention.ends)
-    sums = dict(_sums_of_rows(ends, places))
-    if not ends:
-        ends = (_itself(attention.mixture, mixed, own, loops, tensors),)
+    epilogues = tuple(find_epilogue(item, mixed.tensor, targets, tensors) for item in attention.epilogues)
+    sums = dict(_sums_of_rows(epilogues, places))
+    if not epilogues:
+        epilogues = (_itself(attention.mixture, mixed, own, loops, tensors),)
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     keys = key_of(elements[0]), key_of(elements[1]), key_of(value)
     return AttentionRoles(
         attention, real, extents, query, key, outer, accesses[0], accesses[1], values, keys, depth,
-        WIDTH, places, stages, weight.tensor, ends, sums, _visible(stages, key, weight.tensor, extents[key]),
+        WIDTH, places, stages, weight.tensor, epilogues, sums, _visible(stages, key, weight.tensor, extents[key]),
         lanes, rows or _rows(extents[key], lanes),
     )  # fmt: skip
 
 
 def _verify_outputs(attention: Attention, places: Mapping[str, tuple[Form, ...]], key: str) -> None:
-    """Others read what a row has one of, or the results: neither scores nor a mixture that is worked on further."""
+    """Refuse outputs but row values and results: scores are not read outside, nor mixtures worked on further."""
     scores = {name for name, forms in places.items() if any(form.coefficient(key) for form in forms)}
-    hidden = {attention.mixture.targets[0].tensor} if attention.ends else set()
+    hidden = {attention.mixture.targets[0].tensor} if attention.epilogues else set()
     if attention.outputs & (scores | hidden):
         raise Unsupported("others read its scores")
 
@@ -226,9 +228,11 @@ def _visible(stages: Sequence[RowStage], key: str, weights: str, keys: int) -> V
     return None if is_open(keys) else find_visible(rows, key, weights)
 
 
-def _sums_of_rows(ends: Sequence[End], places: Mapping[str, tuple[Form, ...]]) -> Iterator[tuple[int, str]]:
+def _sums_of_rows(
+    epilogues: Sequence[Epilogue], places: Mapping[str, tuple[Form, ...]]
+) -> Iterator[tuple[int, str]]:
     """The elements of what follows the mixture that are reductions of a row of scores, each read at its own row."""
-    for end in ends:
+    for end in epilogues:
         for item in walk_terms(end.formula):
             if isinstance(item, Element) and item.tensor in places:
                 here = tuple(place_in(index, end.loops, end.extents) for index in item.indices)
@@ -310,9 +314,9 @@ def _itself(
     own: Mapping[str, int],
     loops: Mapping[str, Form],
     tensors: Tensors,
-) -> End:
+) -> Epilogue:
     access = substitute_loops(held_access(target, tensors, own), loops)
-    return End(
+    return Epilogue(
         Contraction((target,), "=", (target,), formula.loops),
         own,
         loops,
@@ -330,13 +334,13 @@ QUERIES: Key = (".queries", None)
 
 @dataclass(slots=True)
 class AttentionWriter:
-    """The kernel of an attention while it is written."""
+    """Writes the kernel of an attention."""
 
     roles: AttentionRoles
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
-    ends: list[End] = field(default_factory=list)
+    epilogues: list[Epilogue] = field(default_factory=list)
     locals: dict[str, Value] = field(default_factory=dict)
     """The memory of scores and of what stages make of them, by tensor."""
     sums: dict[str, Value] = field(default_factory=dict)
@@ -350,7 +354,7 @@ class AttentionWriter:
         self._bind()
         builder = self.parameters.builder()
         sizes = {**roles.extents, BLOCK: roles.blocks}
-        values = split_group(builder, [*roles.outer, BLOCK], sizes)
+        values = delinearize_group(builder, [*roles.outer, BLOCK], sizes)
         full, rest = divmod(roles.extents[roles.query], roles.rows)
         if (full and rest) or is_open(full):
             whole = builder.compare("lt", values[BLOCK], builder.constant(full))
@@ -366,12 +370,12 @@ class AttentionWriter:
     def _bind(self) -> None:
         """Make parameters of everything that is read or written outside."""
         roles = self.roles
-        for end in roles.ends:
+        for end in roles.epilogues:
             for key, access in end.accesses.items():
                 if key not in roles.sums:
                     self.accesses[key] = self._outside(end.keys[key], access)
             loops = {name: form.replace(roles.query, self._query) for name, form in end.loops.items()}
-            self.ends.append(replace(end, loops=loops))
+            self.epilogues.append(replace(end, loops=loops))
         for stage in roles.stages:
             target = stage.formula.targets[0]
             if target.tensor in roles.attention.outputs:
@@ -421,7 +425,7 @@ class AttentionWriter:
     def _find_span(
         self, builder: Builder, values: Mapping[str, Value], sizes: tuple[int, int]
     ) -> tuple[Value, Value, int] | None:
-        """The tiles of keys that the queries of a block see; None where that may be all of them."""
+        """The tiles of keys that the queries of a block see (mask bounds); None where that may be all."""
         roles, visible = self.roles, self.roles.visible
         if visible is None:
             return None
@@ -457,7 +461,7 @@ class AttentionWriter:
     def _copy_queries(
         self, builder: Builder, values: Mapping[str, Value], queries: Value, sizes: tuple[int, int]
     ) -> None:
-        """The queries of a work-group side by side, so that lanes go along them."""
+        """Pack the queries of a work-group side by side, so that lanes go along them."""
         roles = self.roles
         if len(roles.depth) != 1:
             raise Unsupported("its scores are sums over several loops")
@@ -488,7 +492,7 @@ class AttentionWriter:
         packed = _own(memory[0], roles.real.name, (roles.extents[name], name), rows)
         scores = _own(memory[1], roles.real.name, (keys, roles.key), rows)
         target = roles.attention.scores.targets[0]
-        end = End(
+        end = Epilogue(
             Contraction((target,), "=", (target,), roles.attention.scores.loops),
             roles.extents,
             {},
@@ -498,7 +502,7 @@ class AttentionWriter:
         tiled = self._tiled((QUERY, roles.key, name), rows, keys)
         tiled = replace(
             tiled, row_factor=packed, row_key=QUERIES, column_factor=roles.key_access, column_key=roles.keys[1],
-            ends=(end,), accesses={id(target): scores},
+            epilogues=(end,), accesses={id(target): scores},
         )  # fmt: skip
         writer = ProductWriter(tiled, self.tensors, self.parameters, frozenset([QUERIES, SCORES]))
         writer.tiles = None if self.span is None else self.span[:2]
@@ -525,7 +529,7 @@ class AttentionWriter:
     # --- rows of scores -------------------------------------------------------------------------------------------
 
     def _write_rows(self, builder: Builder, values: Mapping[str, Value], sizes: tuple[int, int]) -> None:
-        """What is done to rows of scores: each lane has a row of its own."""
+        """The operations on rows of scores: each lane has a row of its own."""
         height, rows = sizes
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         for begin in range(0, rows, COPIED):
@@ -603,7 +607,7 @@ class AttentionWriter:
         here.put(If(here.compare("lt", writing.loops[QUERY], here.constant(guard)), inside.region()))
 
     def _memory(self, number: int, tensor: str) -> Value:
-        """The memory of what a stage makes of scores: that of scores that nobody reads any more."""
+        """The memory of what a stage makes of scores: that of dead scores is reused."""
         if tensor in self.locals:
             return self.locals[tensor]
         later = {
@@ -623,7 +627,7 @@ class AttentionWriter:
     def _mix(
         self, builder: Builder, values: Mapping[str, Value], memory: Value, sizes: tuple[int, int]
     ) -> None:
-        """The mixture: the dimension of values over the lanes, queries as columns."""
+        """The second product: the dimension of values over the lanes, queries as columns."""
         roles = self.roles
         height, rows = sizes
         if roles.value_access.stride(roles.width) != 1:
@@ -634,8 +638,8 @@ class AttentionWriter:
         mixed = roles.attention.mixture
         tiled = replace(
             tiled, group=ProductGroup(mixed), row_factor=roles.value_access, row_key=roles.keys[2],
-            column_factor=weights, column_key=SCORES, ends=tuple(self.ends),
-            accesses={key: self.accesses[key] for end in roles.ends for key in end.accesses},
+            column_factor=weights, column_key=SCORES, epilogues=tuple(self.epilogues),
+            accesses={key: self.accesses[key] for end in roles.epilogues for key in end.accesses},
         )  # fmt: skip
         own = frozenset([SCORES, *((name, None) for name in self.sums)])
         writer = ProductWriter(tiled, self.tensors, self.parameters, own)
@@ -646,12 +650,12 @@ class AttentionWriter:
 
 
 def _room(keys: int) -> int:
-    """The keys that the scores of a work-group have room for: memory of a kernel's own has a known size."""
+    """How many keys the scores of a work-group have room for: local memory has a static size."""
     return max(FEWEST_KEYS, 1 << (keys - 1).bit_length()) if is_open(keys) else keys
 
 
 def _own(memory: Value, element: str, loop: tuple[int, str], rows: int) -> Access:
-    """Memory of the kernel's own: the queries lie closest, then another loop."""
+    """Local memory: the queries contiguous, then another loop."""
     query: Form = Affine(0, ((QUERY, 1),))
     other: Form = Affine(0, ((loop[1], 1),))
     return Access(memory, element, (Axis(loop[0], rows, other), Axis(rows, 1, query)), True)
@@ -659,7 +663,7 @@ def _own(memory: Value, element: str, loop: tuple[int, str], rows: int) -> Acces
 
 @dataclass(slots=True)
 class RowWriter(TermWriter):
-    """Terms of one row of scores: scores are in memory of the kernel's own, reductions of the row are values."""
+    """Terms of one row of scores: scores are in local memory, reductions of the row are values."""
 
     accesses: Mapping[int, Access] = field(default_factory=dict)
     loops: Mapping[str, Value] = field(default_factory=dict)
@@ -676,4 +680,4 @@ class RowWriter(TermWriter):
         if element.tensor in self.locals:
             places = [self.loops[QUERY], self.loops[self.key]]
             return self.here.load(self.locals[element.tensor], places, self.real)
-        return load_outside(self, element, self.accesses[id(element)], self.loops, (QUERY, self.guard))
+        return load_predicated(self, element, self.accesses[id(element)], self.loops, (QUERY, self.guard))

@@ -1,4 +1,4 @@
-"""One kernel for one contraction: work-items over the places it writes, loops inside them over the rest."""
+"""Loop nests: one kernel for one contraction, work-items over the places it writes, sequential loops inside."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TypeAlias
 from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.affine import find_range
-from lamella.bridge.graph_to_kernels.borders import Window, cut_borders, find_windows, settle_guards
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.functions import I64, apply, extreme
+from lamella.bridge.graph_to_kernels.peel_borders import Window, eliminate_guards, find_windows, peel_borders
 from lamella.bridge.graph_to_kernels.samples import block_of, fuse_places, write_out
 from lamella.bridge.graph_to_kernels.step_plan import (
     ASSIGNMENTS,
@@ -38,7 +39,6 @@ from lamella.bridge.graph_to_kernels.step_plan import (
     writes_latest,
 )
 from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, is_picked, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import If, Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, Dictionary
@@ -72,7 +72,7 @@ def write_contraction(
     begun: Held,
     least: int = GROUP_STEPS,
 ) -> tuple[int, bool]:
-    """Write the body of a kernel; gives the number of its work-groups and whether it may find steps without value.
+    """Write the body of a kernel; gives the number of its work-groups and whether steps may have no value.
 
     `begun` says what the target holds before, `least` how many steps a work-group should have.
     """
@@ -93,7 +93,7 @@ def write_contraction(
         contraction, steps = write_out(contraction, steps.inner, sizes), replace(steps, inner=())
         contraction, tensors = fuse_places(contraction, tensors, builder)
         sizes = {key: held.shape for key, held in tensors.items()}
-    parts = cut_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
+    parts = peel_borders(contraction, steps.items[-1], sizes) if steps.items else [contraction]
     steps = steps if len(parts) == 1 else replace(steps, strip=0, parts=1, flat=0)
     opened = TermWriter(real, tensors, steps.extents, [builder], written=written, fault=fault)
     opened.latest = steps.latest
@@ -101,7 +101,7 @@ def write_contraction(
         _open_groups(opened, steps)
     outer = () if steps.flat else steps.items[:-1]
     with _open_outer(opened, outer), _open_block(opened, steps.shared):
-        faults = [_write_part(opened, settle_guards(part, sizes), steps, begun.started) for part in parts]
+        faults = [_write_part(opened, eliminate_guards(part, sizes), steps, begun.started) for part in parts]
     strips = steps.parts * steps.extents[steps.items[-1]] // steps.strip if steps.strip else 0
     count = strips or (-(-steps.places // steps.flat) if steps.flat else count_steps(steps.groups, steps))
     return count // steps.together, any(faults)
@@ -135,7 +135,7 @@ def _row_behind(writing: TermWriter, name: str, number: int) -> TermWriter:
 
 
 def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
-    """Rows that data send to their places: some at a time where they are added up, else one by one."""
+    """Scattered rows: some at a time where they are accumulated, else one by one."""
     if steps.parts > 1:
         _write_own_rows(writing, part, steps)
         return
@@ -164,7 +164,7 @@ def _write_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> Non
 
 
 def _write_own_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
-    """Rows one by one, those alone that go to the places of this work-group: each place gets its own in their order."""
+    """Scattered rows one by one; each work-group takes those of its own places, in their order (deterministic)."""
     index = find_sending(part, steps.items[-1])
     if index is None:
         raise Unsupported("data do not tell where rows go")
@@ -183,7 +183,7 @@ def _write_own_rows(writing: TermWriter, part: Contraction, steps: LoopSplit) ->
 def _write_together(
     rows: Sequence[TermWriter], part: Contraction, steps: LoopSplit, alike: Sequence[Test]
 ) -> None:
-    """Rows that go to one place are added to what is loaded and stored once, in their order; others one by one."""
+    """Scattered rows with one target are accumulated and stored once, in their order; others one by one."""
     first, here, target = rows[0], rows[0].here, part.targets[0]
     if len(rows) == 1:
         _write_row(first, part, steps)
@@ -227,7 +227,7 @@ def _row_tests(writing: TermWriter, part: Contraction, lane: str) -> Sequence[Te
 
 
 def _write_row(writing: TermWriter, part: Contraction, steps: LoopSplit) -> None:
-    """One step of the inner loops along the lanes; what no lane changes is tested and computed before them."""
+    """One step of the inner loops along the lanes; what no lane changes is hoisted before them."""
     alike = _row_tests(writing, part, steps.items[-1])
 
     def row() -> None:
@@ -369,7 +369,7 @@ def _open_groups(writing: TermWriter, steps: LoopSplit) -> None:
     counts, builder = dict(steps.extents), writing.here
     for name in steps.groups[-1:]:
         counts[name] //= steps.together
-    numbers = split_group(builder, steps.groups, counts)
+    numbers = delinearize_group(builder, steps.groups, counts)
     for place, name in enumerate(reversed(steps.groups)):
         number = numbers[name]
         if place == 0 and steps.together > 1:
@@ -501,7 +501,7 @@ def _pairs(contraction: Contraction) -> Iterator[tuple[Term, Element]]:
 
 
 def _joined(writing: TermWriter, contraction: Contraction, held: Value, tests: Sequence[Test]) -> Value:
-    """The held value after one step, which changes nothing where it is skipped."""
+    """The accumulated value after one step; a step that is skipped changes nothing."""
     target = contraction.targets[0]
     if not tests:
         return _next(writing, contraction, held, target)
@@ -535,7 +535,7 @@ def join(writing: TermWriter, sign: str, held: Value, value: Value, target: Elem
 
 
 def neutral_value(writing: TermWriter, sign: str, target: Element) -> Value:
-    """What an accumulation starts from."""
+    """The identity of a reduction: what an accumulation starts from."""
     kind, element, here = writing.kind(target), writing.held(target).element, writing.here
     if kind == BOOL:
         return here.constant(sign in ("*=", "&=", "<="), BOOL)
@@ -556,7 +556,7 @@ def neutral_value(writing: TermWriter, sign: str, target: Element) -> Value:
 
 
 def _tests(writing: TermWriter, contraction: Contraction) -> list[Test]:
-    """What must hold for a step to be taken: tested indices with the sizes they are tested against, the condition."""
+    """The predicates of a step: tested indices with the sizes they are tested against, and the condition."""
     found: list[Test] = []
     for term in terms(contraction):
         if isinstance(term, Element):

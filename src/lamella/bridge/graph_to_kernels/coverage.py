@@ -1,4 +1,4 @@
-"""What the formulas of an operation do to memory: which outputs they write whole, which are their inputs renamed."""
+"""What formulas write: outputs that are covered whole, and copies that can be views of their source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_BOXES = 256
 def mark_calls(
     calls: Sequence[KernelCall], formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]
 ) -> tuple[KernelCall, ...]:
-    """The calls of an operation, with what an executor may leave out: filling, and copies that only rename."""
+    """The calls of an operation, with what an executor may leave out: zero-filling, and copies that are aliases."""
     written = {_key(target) for formula in formulas for target in formula.targets}
     whole = {key for key in written if is_written_whole(key, formulas, tensors)}
     renames = len(calls) == len(formulas) == 1 and is_renaming(formulas[0], tensors)
@@ -50,7 +50,7 @@ def _key(element: Element) -> Key:
 
 
 def is_written_whole(key: Key, formulas: Sequence[Contraction], tensors: Mapping[Key, TensorView]) -> bool:
-    """Whether every element is written, whatever stood there before."""
+    """Whether every element is written, so that memory needs no filling before."""
     boxes: list[Box] = []
     begun = False
     for formula in formulas:
@@ -115,7 +115,7 @@ def _are_apart(boxes: Sequence[Box]) -> bool:
 
 
 def write_parts(runs: Sequence[Sequence[Contraction]]) -> bool:
-    """Whether runs of formulas assign parts of the same tensors, none of which they read, and no place twice."""
+    """Whether runs of formulas assign disjoint parts of the same tensors, none of which they read."""
     names = {item.tensor for formula in runs[0] for item in formula.targets}
     found: dict[str, list[Box]] = {name: [] for name in names}
     for run in runs:
@@ -141,7 +141,7 @@ def _extents(formula: Contraction) -> dict[str, int] | None:
 
 
 def is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool:
-    """Whether a formula copies a tensor element by element in row-major order: `y[i * n + j] = x[i, j]`."""
+    """Whether a formula is a copy in row-major order, which an alias can replace: `y[i * n + j] = x[i, j]`."""
     extents = _extents(formula)
     plain = formula.sign in ASSIGNMENTS and formula.condition is None and len(formula.targets) == 1
     source = formula.values[0]
@@ -162,9 +162,9 @@ def is_renaming(formula: Contraction, tensors: Mapping[Key, TensorView]) -> bool
 
 
 def find_shift(formula: Contraction, tensors: Mapping[Key, TensorView], parts: bool) -> int | None:
-    """How far behind its source a copy begins, in elements, that finds every element where it lies; else None.
+    """The offset in its source of a copy that finds every element where it lies; None where it moves something.
 
-    With `parts` it may be one of a part, which lies with the gaps that the part has.
+    With `parts` it may be a copy of a part, which lies with the gaps that the part has.
     """
     copy = find_part(formula, {name: view.shape for (name, _), view in tensors.items()})
     if copy is None or (copy.is_part and not parts):
@@ -184,7 +184,7 @@ def find_shift(formula: Contraction, tensors: Mapping[Key, TensorView], parts: b
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A formula that gives each element of a tensor one of another: a transposition, a flattening, a slice."""
+    """A formula that copies elements: a transposition, a reshape, a slice."""
 
     target: Element
     source: Element
@@ -223,7 +223,7 @@ class Copy:
         return tuple(found)
 
     def view(self, layout: Layout) -> Layout | None:
-        """The layout with which the target is the memory of its source; None where there is none."""
+        """The layout with which the target is a view of its source; None where there is none."""
         order = self.order()
         if self.is_part and layout.is_padded:
             return None

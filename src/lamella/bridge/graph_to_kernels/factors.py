@@ -1,8 +1,8 @@
-"""Factors of sums of products: elements as they are, or narrow codes that are decoded on the way.
+"""Operands of sums of products: elements as they are, or quantised codes that are decoded on the fly.
 
 y += x * w                      both are elements
 y += x * (real(q) * s)          q holds codes, integers or reals of 8 bits, s the scale of a row of q, or of a part
-y += x * (t[q + 8] * s)         codes of 4 bits that are looked up in a table of sixteen numbers
+y += x * (t[q + 8] * s)         4-bit codes that are looked up in a table of sixteen numbers
 """
 
 from __future__ import annotations

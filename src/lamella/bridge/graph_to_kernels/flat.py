@@ -1,8 +1,8 @@
-"""Stages over flat memory: every access one affine form over loops that the stages of a kernel share.
+"""Flattening and loop collapsing: stages over flat memory, every access one affine form over shared loops.
 
 Loops of different stages are one where they count the same dimension of a tensor that one stage writes and another
-reads (or that both read). Loops that lie one behind the other in every access are merged, whatever dimensions they
-were: adding two tensors of any rank is one loop.
+reads (or that both read): loop fusion. Loops that are contiguous in every access are collapsed, whatever dimensions
+they were: adding two tensors of any rank is one loop.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ class _Flattening:
 
 
 def merge_loops(kernel: FlatKernel) -> FlatKernel:
-    """Two loops become one where in every access the outer one goes on where the inner one ends."""
+    """Loop collapsing: two loops become one where in every access the outer one goes on where the inner one ends."""
     found = kernel
     while True:
         pair = next(_mergeable(found), None)
@@ -399,10 +399,10 @@ def _moved(
 
 
 def begin_accesses(kernel: FlatKernel, whole: Mapping[str, int]) -> tuple[FlatKernel, dict[str, range]]:
-    """The kernel with accesses of each tensor from 0 on, and the places of its memory that they reach.
+    """The kernel with accesses of each tensor from 0 on, and the span of its memory that they reach.
 
-    Kernels that do the same to other parts of tensors, as those that stack them, are equal then. Tensors that are
-    taken `whole` have so many places.
+    Kernels that do the same to other parts of tensors, as those that stack them, are equal then. Tensors that are taken
+    `whole` have so many places.
     """
     reaches = {name: range(size) for name, size in whole.items()}
     for stage in kernel.stages:

@@ -1,4 +1,4 @@
-"""Transposed windows as gathers: sums whose steps overlap on their target become sums of which each step has a place.
+"""Transposed convolutions as gathers: steps that overlap on their target become a sum for each element.
 
 `y[|s * i + j - p|] += x[i] * w[j]` reaches an element of `y` by several steps. With `j = s * q + r` and `i = u - q`
 they are those of one phase `r`, and what reads `x` is an ordinary window:
@@ -6,7 +6,7 @@ they are those of one phase `r`, and what reads `x` is an ordinary window:
     t[s * u + r] += x[|u - q|] * w[s * q + r],  r < s;    y[o] = t[o + p]
 
 so that a transposed convolution is a convolution whose filter has a batch for each phase. Steps whose place `u - q` is
-none are skipped by the test of an access, so there must be one: `y[|s * i + j - p|] += x[i]` gathers by `i`, whichever
+none are skipped by the guard of an access, so there must be one: `y[|s * i + j - p|] += x[i]` gathers by `i`, whichever
 loop is longer, and a formula that reads at neither `i` nor `j` stays as it is. Where `s` does not divide the taps,
 phases have different numbers of them, and each is a sum of its own:
 

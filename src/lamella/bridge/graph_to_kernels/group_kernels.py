@@ -1,4 +1,4 @@
-"""The kernels of a group from its stages: attention as one, sums of products as tiles, the rest as row kernels.
+"""Kernel selection for a fused group: attention as one kernel, sums of products as tiles, the rest as row kernels.
 
 Each run of stages gets the best kernel that can be written for it; what several kernels share is a temporary.
 """
@@ -14,8 +14,8 @@ from math import prod
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.attention import Attention, find_attention
-from lamella.bridge.graph_to_kernels.attention_gradient import find_gradient
-from lamella.bridge.graph_to_kernels.attention_ways import attention_ways
+from lamella.bridge.graph_to_kernels.attention_backward import find_attention_backward
+from lamella.bridge.graph_to_kernels.attention_variants import attention_variants
 from lamella.bridge.graph_to_kernels.contraction import (
     ASSIGNMENTS,
     Held,
@@ -24,23 +24,29 @@ from lamella.bridge.graph_to_kernels.contraction import (
     write_contraction,
 )
 from lamella.bridge.graph_to_kernels.coverage import is_written_whole
-from lamella.bridge.graph_to_kernels.decoded_factors import DECODED
 from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
+from lamella.bridge.graph_to_kernels.flash_attention_backward import write_flash_attention_backward
 from lamella.bridge.graph_to_kernels.flat import FlatLayout
+from lamella.bridge.graph_to_kernels.gemv_prologue import keep_factors, split_prologue
+from lamella.bridge.graph_to_kernels.horizontal_fusion import Run, fuse_parts_horizontally
 from lamella.bridge.graph_to_kernels.inline import Stages
-from lamella.bridge.graph_to_kernels.joined_kernels import Run, join_parts
-from lamella.bridge.graph_to_kernels.lane_windows import find_lane_windows, write_lane_windows
+from lamella.bridge.graph_to_kernels.k_major import DECODED
 from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_factors
+from lamella.bridge.graph_to_kernels.long_reductions import split_long_reductions
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
-from lamella.bridge.graph_to_kernels.partial_sums import PARTIAL, reuses
-from lamella.bridge.graph_to_kernels.placed_sums import part_long_sums
-from lamella.bridge.graph_to_kernels.product_ways import ProductPlace, Way, WrittenProduct, write_product
+from lamella.bridge.graph_to_kernels.pooling import find_pooling, write_pooling
+from lamella.bridge.graph_to_kernels.product_variants import (
+    ProductPlace,
+    Variant,
+    WrittenProduct,
+    write_product,
+)
 from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
-from lamella.bridge.graph_to_kernels.split_attention import SPLIT
-from lamella.bridge.graph_to_kernels.stream_gradient import write_stream_gradient
+from lamella.bridge.graph_to_kernels.split_k import add_partial_sums, layout_of_sums
+from lamella.bridge.graph_to_kernels.split_kv_attention import SPLIT
+from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL, reuses
 from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
-from lamella.bridge.graph_to_kernels.sum_parts import add_parts, lay_sums
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE
@@ -52,7 +58,6 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.vector_fronts import keep_factors, split_front
 from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Candidate, Choose, Problem
@@ -72,7 +77,7 @@ MOST_TRIED = 16
 NATIVE = ("exp", "tanh", "erf")
 """Functions that a GPU has instructions for."""
 LIBRARY = "library"
-"""What a way is called whose product a library of the device computes."""
+"""What a variant is called whose product a library of the device computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class GroupPlace:
 
 @dataclass(slots=True)
 class GroupWriter:
-    """The kernels of one group while they are written."""
+    """Writes the kernels of one group."""
 
     name: str
     stages: Stages
@@ -118,20 +123,20 @@ class GroupWriter:
         attention = find_attention(self.stages.contractions, self.stages.outputs)
         if attention is not None and self._add_attention(attention):
             return tuple(self.calls)
-        if self._add_gradient():
+        if self._add_attention_backward():
             return tuple(self.calls)
         if self.stages.borders:
             self._add_chain(find_chain(self.stages.contractions, self.stages.outputs))
             return tuple(self.calls)
         if self.target.has_threads:
             self.stages = keep_factors(self.stages, self.place.fixed)
-            self.stages, placed = part_long_sums(self.stages, self.place.layouts, self._row_sizes)
+            self.stages, placed = split_long_reductions(self.stages, self.place.layouts, self._row_sizes)
             self.place = replace(self.place, layouts={**self.place.layouts, **placed})
         waiting = list(self.stages.contractions)
         while waiting:
             waiting = waiting[self._take(waiting) :]
         if self.target.has_threads:
-            self.functions, self.calls = join_parts(self.functions, self.calls, self._runs)
+            self.functions, self.calls = fuse_parts_horizontally(self.functions, self.calls, self._runs)
         return tuple(self.calls)
 
     def write_pages(self, attributes: Mapping[str, object]) -> tuple[KernelCall, ...]:
@@ -141,8 +146,8 @@ class GroupWriter:
         return tuple(self.calls)
 
     def _add_attention(self, attention: Attention) -> bool:
-        """One kernel for an attention, where one is written."""
-        for write in attention_ways(self.target, self.narrow):
+        """Fused attention in one kernel, where one can be written."""
+        for write in attention_variants(self.target, self.narrow):
             with suppress(Unsupported):
                 for kernel in write(attention, self._views, self._real, self.target):
                     self._add_tile(kernel)
@@ -150,13 +155,17 @@ class GroupWriter:
         self.rounds = self.target.has_threads and self.narrow
         return False
 
-    def _add_gradient(self) -> bool:
-        """The kernels of the way back through an attention, where they are written."""
-        roles = find_gradient(self.stages.contractions, self._views) if self.target.has_threads else None
+    def _add_attention_backward(self) -> bool:
+        """The kernels of the backward pass of attention, where they can be written."""
+        roles = (
+            find_attention_backward(self.stages.contractions, self._views)
+            if self.target.has_threads
+            else None
+        )
         if roles is None or not self.narrow:
             return False
         with suppress(Unsupported):
-            for kernel in write_stream_gradient(roles, self._real, self.target):
+            for kernel in write_flash_attention_backward(roles, self._real, self.target):
                 self._add_tile(kernel)
             return True
         self.rounds = True
@@ -188,12 +197,12 @@ class GroupWriter:
     # --- runs of stages -------------------------------------------------------------------------------------------
 
     def _take(self, stages: Sequence[Contraction]) -> int:
-        """Write a kernel for the first stages; gives how many those are."""
-        front, place = split_front(stages, self._is_needed) if self.target.has_threads else ((), 0)
+        """Write a kernel for the first stages; gives how many stages it computes."""
+        prologue, place = split_prologue(stages, self._is_needed) if self.target.has_threads else ((), 0)
         if place:
             with suppress(Unsupported):
                 count = _count_ends(stages[place:])
-                self._add_product(stages[place : place + count], stages[place + count :], front)
+                self._add_product(stages[place : place + count], stages[place + count :], prologue)
                 return place + count
         if is_contraction(stages[0]):
             for count, copies in self._counts(stages):
@@ -204,7 +213,7 @@ class GroupWriter:
                 except Unsupported:
                     continue
         with suppress(Unsupported):
-            return self._add_windows(stages)
+            return self._add_pooling(stages)
         if not reuses(stages[0], self.stages):
             run = _count_rows(stages)
             for stage in stages[:run]:
@@ -222,7 +231,7 @@ class GroupWriter:
         return 1
 
     def _lay(self, stage: Contraction) -> None:
-        """Lay a temporary as what it is made of: where work-items are neighbours they then read neighbours."""
+        """Lay out a temporary like what it is computed from, so that loads and stores stay coalesced."""
         (target, *others), shapes = stage.targets, self.stages.tensors
         known = {*self.operands, *self.place.layouts, *self.place.fixed}
         if not self.target.has_threads or others or target.tensor in known or self._is_factor(target.tensor):
@@ -244,7 +253,7 @@ class GroupWriter:
         )
 
     def _counts(self, stages: Sequence[Contraction]) -> Iterable[tuple[int, int]]:
-        """How many stages may be a product with its ends, and how many behind them copies of those, most first."""
+        """Candidates for a product with its epilogue: how many stages, and how many copies of those behind them."""
         found = list[tuple[int, int]]()
         for count in (_count_ends(stages), 1):
             if self.target.tensor_cores:
@@ -277,16 +286,17 @@ class GroupWriter:
         self,
         stages: Sequence[Contraction],
         rest: Sequence[Contraction],
-        front: tuple[Contraction, ...] = (),
+        prologue: tuple[Contraction, ...] = (),
         copies: tuple[Contraction, ...] = (),
     ) -> None:
+        """A product with its prologue and epilogue."""
         hidden = stages[0].targets[0].tensor
         if len(stages) > 1 and hidden in {*self.stages.outputs, *_read(rest)}:
             raise Unsupported("the sum itself is needed")
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         fixed = frozenset((name, None) for name in self.place.fixed)
-        group = ProductGroup(stages[0], tuple(stages[1:]), front, copies=copies)
+        group = ProductGroup(stages[0], tuple(stages[1:]), prologue, copies=copies)
         try:
             self._add_winograd(group, fixed)
         except Unsupported:
@@ -294,10 +304,10 @@ class GroupWriter:
         self.products += 1
 
     def _add_best(self, group: ProductGroup, rest: Sequence[Contraction], fixed: frozenset[Key]) -> None:
-        """The kernels of a sum of products by the way that is chosen, where somebody chooses."""
+        """The kernels of a product by the variant that autotuning chose, where it does."""
         place = ProductPlace(self._views, self._real, self.target, fixed, self.rounds, self.narrow)
         written = write_product(group, place)
-        here = self._aside()
+        here = self._detached()
         chosen = here._as_usual(written, group, rest)
         problem = Problem(
             chosen,
@@ -313,15 +323,15 @@ class GroupWriter:
     def _as_usual(
         self, written: WrittenProduct, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Candidate:
-        """What is taken where nothing is measured: the first way, or parts of long sums of few tiles."""
-        way = written.in_parts
-        if way is not None:
+        """The default variant: the first one, or split-K for long sums of few tiles."""
+        variant = written.in_parts
+        if variant is not None:
             with suppress(Unsupported):
-                return self._in_parts(way, way.write(), group, rest)
+                return self._in_parts(variant, variant.write(), group, rest)
         return self._as_candidate(written.name, written.kernels)
 
-    def _aside(self) -> GroupWriter:
-        """A writer that stands where this one does: what it writes is nobody's yet."""
+    def _detached(self) -> GroupWriter:
+        """A copy of this writer: what it writes belongs to nobody yet."""
         return replace(
             self,
             functions=list(self.functions),
@@ -335,60 +345,64 @@ class GroupWriter:
         self,
         name: str,
         kernels: Iterable[TileKernel],
-        ends: Sequence[Contraction] = (),
+        epilogues: Sequence[Contraction] = (),
         rest: Sequence[Contraction] = (),
     ) -> Candidate:
-        """Kernels, and one for what is made of their sum, as a way to compute a product."""
-        aside = self._aside()
+        """A candidate for autotuning: kernels of a product, and one for the epilogue."""
+        candidate = self._detached()
         for kernel in kernels:
-            aside._add_tile(kernel)
-        if ends:
-            aside._add_rows(ends, rest)
-        functions, calls = aside.functions[len(self.functions) :], aside.calls[len(self.calls) :]
+            candidate._add_tile(kernel)
+        if epilogues:
+            candidate._add_rows(epilogues, rest)
+        functions, calls = candidate.functions[len(self.functions) :], candidate.calls[len(self.calls) :]
         return Candidate(name, tuple(functions), tuple(calls))
 
     def _write_others(
         self, written: WrittenProduct, usual: str, group: ProductGroup, rest: Sequence[Contraction]
     ) -> Iterator[Candidate]:
-        """The ways to compute a product beside the usual one, that of a library last."""
+        """The candidates beside the default one, that of a vendor library last."""
         if usual != written.name:
             yield self._as_candidate(written.name, written.kernels)
-        for way in (item for item in written.others if item.name != usual):
+        for variant in (item for item in written.others if item.name != usual):
             with suppress(Unsupported):
-                own = way.write()
+                own = variant.write()
                 yield (
-                    self._in_parts(way, own, group, rest)
-                    if way.parts > 1
-                    else self._as_candidate(way.name, own)
+                    self._in_parts(variant, own, group, rest)
+                    if variant.parts > 1
+                    else self._as_candidate(variant.name, own)
                 )
         with suppress(Unsupported):
-            if not group.front:
+            if not group.prologue:
                 yield self._by_library(group, rest)
 
     def _in_parts(
-        self, way: Way, kernels: Iterable[TileKernel], group: ProductGroup, rest: Sequence[Contraction]
+        self,
+        variant: Variant,
+        kernels: Iterable[TileKernel],
+        group: ProductGroup,
+        rest: Sequence[Contraction],
     ) -> Candidate:
-        """The way whose kernels sum parts, and one more that adds these up and makes outputs of the sum."""
-        held = lay_sums(group, self._views)[group.product.targets[0].tensor, None]
-        stages, adding, (name, layout) = add_parts(self.stages, group.product, way.parts, held)
+        """The split-K candidate: its kernels, and one more that adds partial sums and runs the epilogue."""
+        held = layout_of_sums(group, self._views)[group.product.targets[0].tensor, None]
+        stages, adding, (name, layout) = add_partial_sums(self.stages, group.product, variant.parts, held)
         place = replace(self.place, layouts={**self.place.layouts, name: layout})
-        aside = replace(self._aside(), stages=stages, place=place)
-        return aside._as_candidate(way.name, kernels, (adding, *group.ends, *group.copies), rest)
+        candidate = replace(self._detached(), stages=stages, place=place)
+        return candidate._as_candidate(variant.name, kernels, (adding, *group.epilogues, *group.copies), rest)
 
     def _by_library(self, group: ProductGroup, rest: Sequence[Contraction]) -> Candidate:
-        """The way whose product a library computes, and a kernel what is made of it, where that is more."""
-        views = lay_sums(group, self._views)
+        """The candidate whose product a vendor library computes, with a kernel for the epilogue."""
+        views = layout_of_sums(group, self._views)
         write = partial(write_native_product, tensors=views, real=self._real, target=self.target)
         try:
             return self._as_candidate(LIBRARY, [write(group)])
         except Unsupported:
-            kernel, name = write(replace(group, ends=(), copies=())), group.product.targets[0].tensor
+            kernel, name = write(replace(group, epilogues=(), copies=())), group.product.targets[0].tensor
             layouts = {**self.place.layouts, name: views[name, None].lies}
-            aside = replace(self._aside(), place=replace(self.place, layouts=layouts))
-            return aside._as_candidate(LIBRARY, [kernel], (*group.ends, *group.copies), rest)
+            candidate = replace(self._detached(), place=replace(self.place, layouts=layouts))
+            return candidate._as_candidate(LIBRARY, [kernel], (*group.epilogues, *group.copies), rest)
 
     def _add_winograd(self, group: ProductGroup, fixed: frozenset[Key]) -> None:
-        """A convolution in strips: their kernels are the same, and see other parts of the tensors."""
+        """A Winograd convolution in strips: their kernels are the same, and see other parts of the tensors."""
         if group.copies:
             raise Unsupported("strips store outputs once")
         plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
@@ -405,7 +419,7 @@ class GroupWriter:
                 self.calls.append(replace(call, operands=moved))
 
     def _add_chain(self, chain: Chain) -> None:
-        """Products in strips; what is no such chain is better written product by product, each a group of its own."""
+        """Depth-first fusion of a chain of products; what is no such chain is better written product by product."""
         fixed = frozenset((name, None) for name in self.place.fixed)
         plan = plan_strips(chain, self._views, self._real, self.target, fixed)
         for kernel in write_strips(plan, self._views):
@@ -423,8 +437,8 @@ class GroupWriter:
         function = Function(self._next, parameters, kernel.body, kernel.attributes)
         self._add(function, operands, kernel.groups, kernel.faults, once)
 
-    def _add_windows(self, stages: Sequence[Contraction]) -> int:
-        """Windows with what is made of them, as many stages as one kernel can be; gives how many those are."""
+    def _add_pooling(self, stages: Sequence[Contraction]) -> int:
+        """Pooling with as much epilogue as one kernel can have; gives how many stages those are."""
         if self._is_started(stages[0]):
             raise Unsupported("a sum goes on from what its target holds")
         self._lay(stages[0])
@@ -432,8 +446,8 @@ class GroupWriter:
         for count in dict.fromkeys((_count_ends(stages), 1)):
             is_needed = hidden in {*self.stages.outputs, *_read(stages[count:])}
             with suppress(Unsupported):
-                found = find_lane_windows(stages[:count], self._views, self._real, self.target, is_needed)
-                self._add_tile(write_lane_windows(found, self._views))
+                found = find_pooling(stages[:count], self._views, self._real, self.target, is_needed)
+                self._add_tile(write_pooling(found, self._views))
                 return count
         raise Unsupported("it has no windows whose lanes lie closest")
 
@@ -464,7 +478,7 @@ class GroupWriter:
         return all(name in self.place.fixed or name in self._fixed or name in made for name in tensors)
 
     def _add_plain(self, stage: Contraction) -> None:
-        """A kernel of one formula, the way that takes any; what only its loops decide is in tables."""
+        """The fallback: a loop nest of one formula; what only its loops decide is in tables."""
         shapes = {item.tensor: self.stages.tensors[item.tensor].shape for item in stage.targets}
         started = self._is_started(stage)
         least = fewest_steps(self.target)
@@ -560,7 +574,7 @@ class GroupWriter:
 
 
 def _natively(region: Region, spmd: bool) -> Region:
-    """Functions as the hardware has them: where factors are rounded to 8 bits, 10 bits of them are enough."""
+    """Hardware approximations of functions: where operands are rounded to 8 bits, 10 bits of them are enough."""
     statements = [
         replace(item, instruction=replace(node, function=f"native_{node.function}"))
         if isinstance(node := item.instruction, Math)
@@ -573,7 +587,7 @@ def _natively(region: Region, spmd: bool) -> Region:
 
 
 def _count_ends(stages: Sequence[Contraction]) -> int:
-    """How many stages are a sum and what is made of it element by element."""
+    """How many stages are a sum and its pointwise epilogue."""
     hidden = stages[0].targets[0].tensor
     count = 1
     for stage in stages[1:]:
@@ -608,7 +622,7 @@ def _count_rows(stages: Sequence[Contraction]) -> int:
 
 
 def _keep_parts_apart(first: Sequence[Contraction]) -> None:
-    """Refuse a kernel that sums parts and makes some: one work-group would make all of them."""
+    """Refuse a kernel with both stages of a split reduction: one work-group would compute all of it."""
     made = {item.tensor for stage in first for item in stage.targets if item.tensor.endswith(PARTIAL)}
     sums = {stage.targets[0].tensor for stage in first if stage.sign not in ASSIGNMENTS}
     if made and sums - made:

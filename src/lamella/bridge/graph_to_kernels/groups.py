@@ -1,4 +1,4 @@
-"""Groups: operations that are computed together, and their formulas over the tensors of the graph."""
+"""Fusion groups: operations that are computed together, and their formulas over the tensors of the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States that are updated in place: an operation that keeps most of a state writes the rest of it, and copies nothing.
+"""In-place updates of states (KV caches): an operation that keeps most of a state writes the rest, and copies nothing.
 
     y[i, j] = 0 <= j - s < n ? x[i, j - s] : state[i, j]      becomes      state[i, s + t] = x[i, t],  t < n
 

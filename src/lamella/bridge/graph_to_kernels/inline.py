@@ -1,9 +1,9 @@
-"""The formulas of a group with those of its maps substituted into their readers: a short list of stages.
+"""Producer inlining: pointwise formulas are substituted into their readers; what is left is a short list of stages.
 
-A *map* writes each element of one tensor once, from a formula without a condition. Where its tensor is read, its value
-can stand instead, with its loop indices replaced by the index terms of the read. What stays a stage of its own:
-reductions, tensors that leave the group, tensors that several formulas write, and maps that are cheaper to compute
-once.
+A *map* is a pointwise producer: it writes each element of one tensor once, from a formula without a condition. Where
+its tensor is read, its value can stand instead, with its loop indices replaced by the index terms of the read. What
+stays a stage of its own: reductions, tensors that leave the group, tensors that several formulas write, and maps that
+are cheaper to compute once.
 
     conv, bias, relu   acc += x * w;  y = max(acc + b, 0)
     softmax            m >= x;  e = exp(x - m);  s += e;  y = e / s
@@ -62,7 +62,7 @@ LEAST_GAIN = 50
 
 
 def cost_of(term: Apply) -> int:
-    """What a function costs."""
+    """The cost model: what a function costs."""
     if term.function == "**" and term.operands[1] in (1.0, *POWERS):
         return 2
     return COSTS.get(term.function, 1)
@@ -237,7 +237,7 @@ class _Inlining:
             yield MemberFormula(kept, member.names)
 
     def _gain(self, name: str, uses: Sequence[_Use]) -> int:
-        """How much work it saves to compute a map once and to read what it gave."""
+        """How much work it saves to materialise a map rather than to recompute it in its readers."""
         if all(find_decoded(item.root, scaled=True) is not None for item in uses):
             return 0  # Codes are what should be read from memory, however often.
         volume = self.formulas.tensors[name].volume
@@ -246,7 +246,7 @@ class _Inlining:
         return sum(item.work for item in uses) - once - MEMORY_COST * (volume + reads)
 
     def _live(self, stages: Sequence[Contraction]) -> list[Contraction]:
-        """The stages that something needs."""
+        """The live stages (dead-code elimination)."""
         needed, found = set(self.outputs), list[Contraction]()
         for stage in reversed(stages):
             if any(item.tensor in needed for item in stage.targets):

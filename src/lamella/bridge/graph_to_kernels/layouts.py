@@ -1,4 +1,4 @@
-"""Layouts of the tensors inside a graph: channels closest where products want their rows there, halos for windows.
+"""Layout assignment: channels-last where products want it, halos of zeros for windows, views instead of copies.
 
 Nothing of this is seen outside: inputs, outputs and weights lie as the user has them.
 """
@@ -36,7 +36,7 @@ Halo = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PlacedStages:
-    """An operation whose tensors are laid out: its stages, and what their tensors are called in the graph."""
+    """An operation whose tensors have layouts: its stages, and what their tensors are called in the graph."""
 
     stages: Stages
     names: Mapping[str, str]
@@ -45,8 +45,8 @@ class PlacedStages:
 
 
 @dataclass(slots=True)
-class Wish:
-    """How a tensor should lie for those who read it."""
+class LayoutPreference:
+    """How the readers of a tensor want it to lie."""
 
     halo: dict[int, tuple[int, int]] = field(default_factory=dict)
     padded: bool = False
@@ -57,7 +57,7 @@ class Wish:
     """Its dimensions from outside to inside, where what only moves it would move nothing then."""
 
     def widen(self, dimension: int, low: int, high: int) -> None:
-        """Ask for room before and behind a dimension."""
+        """Ask for a halo before and behind a dimension."""
         before = self.halo.get(dimension, (0, 0))
         self.halo[dimension] = max(before[0], low), max(before[1], high)
 
@@ -65,9 +65,10 @@ class Wish:
 def choose_layouts(
     operations: Sequence[PlacedStages | None], pinned: Iterable[str], moved: bool = False
 ) -> dict[str, Layout]:
-    """The layouts of tensors that lie in another way than row by row; those that are pinned keep that.
+    """The layouts of tensors that do not lie row by row; pinned tensors do.
 
-    With `moved` attentions store their results as what moves those wants them, so that nothing has to.
+    With `moved` attentions store their results in the order that the next product reads, so that nothing has to be
+    moved.
     """
     choosing = _Choosing(set(pinned), moved)
     for item in operations:
@@ -83,22 +84,22 @@ def choose_layouts(
 
 
 class _Choosing:
-    """The layouts while they are chosen."""
+    """Layouts while they are assigned, from readers to writers."""
 
     def __init__(self, pinned: set[str], moved: bool = False) -> None:
         self.pinned = pinned
         self.moved = moved
-        self.wishes: dict[str, Wish] = {}
+        self.preferences: dict[str, LayoutPreference] = {}
         self.found: dict[str, Layout] = {}
         self.orders: dict[str, tuple[int, ...]] = {}
         self._copies: dict[int, Copy | None] = {}
         self._ordered: dict[object, dict[str, tuple[int, ...]]] = {}
         """What was found for stages, by their identity: equal operations share theirs, and callers keep them."""
 
-    # --- what readers wish ----------------------------------------------------------------------------------------
+    # --- preferences of readers ----------------------------------------------------------------------------
 
     def read(self, item: PlacedStages) -> None:
-        """Collect the wishes of an operation about what it reads."""
+        """Collect the preferences of an operation about what it reads."""
         for stage in item.stages.contractions:
             factors = product_factors(stage, item.fixed)
             if find_factors(stage) is not None and factors is None:
@@ -109,14 +110,16 @@ class _Choosing:
             name = item.names.get(other.tensor)
             if name is not None and name not in self.pinned:
                 shape = item.stages.tensors[other.tensor].shape
-                self._wish(stage, other, shape, self.wishes.setdefault(name, Wish()))
+                self._prefer(stage, other, shape, self.preferences.setdefault(name, LayoutPreference()))
 
     def _keep_plain(self, item: PlacedStages) -> None:
         for name in (*item.stages.inputs, *item.stages.outputs):
             if name in item.names:
-                self.wishes.setdefault(item.names[name], Wish()).plain = True
+                self.preferences.setdefault(item.names[name], LayoutPreference()).plain = True
 
-    def _wish(self, stage: Contraction, element: Element, shape: Sequence[int], wish: Wish) -> None:
+    def _prefer(
+        self, stage: Contraction, element: Element, shape: Sequence[int], preference: LayoutPreference
+    ) -> None:
         extents = extents_of(stage)
         for dimension, (index, size) in enumerate(zip(element.indices, shape, strict=True)):
             form = find_form(index.index if isinstance(index, Guard) else index, extents)
@@ -127,55 +130,57 @@ class _Choosing:
             slack = max([factor - 1 for name, factor in form.terms if _counts(stage, name, extents)] or [0])
             low, high = max(0, -first), max(0, last + slack - (size - 1))
             if low or high:
-                wish.widen(dimension, low, high)
-        wish.padded |= len(shape) > 1
+                preference.widen(dimension, low, high)
+        preference.padded |= len(shape) > 1
 
     def pass_on(self, item: PlacedStages) -> None:
-        """Wish of what a copy reads that it lies as the copy should, so that it moves nothing."""
+        """Pass the preference for a copy on to its source, so that the copy is a view."""
         copy = self._copy_of(item.stages)
         if copy is None:
             return
-        wish = self.wishes.get(item.names.get(copy.target.tensor, ""))
+        preference = self.preferences.get(item.names.get(copy.target.tensor, ""))
         read, order = item.names.get(copy.source.tensor, ""), copy.order()
         if not read or read in self.pinned:
             return
         if self.moved:
-            self._pass_order(copy, read, None if wish is None else wish.order)
-        if wish is None:
+            self._pass_order(copy, read, None if preference is None else preference.order)
+        if preference is None:
             return
-        asked = self.wishes.setdefault(read, Wish())
+        asked = self.preferences.setdefault(read, LayoutPreference())
         if order is not None:
-            for dimension, sides in wish.halo.items():
+            for dimension, sides in preference.halo.items():
                 asked.widen(order[dimension], *sides)
         rows = {tuple(shape[-1:]) for shape in copy.shapes}
-        asked.padded |= wish.padded and (order is not None or len(rows) == 1)
-        asked.plain |= wish.plain and len(rows) == 1
+        asked.padded |= preference.padded and (order is not None or len(rows) == 1)
+        asked.plain |= preference.plain and len(rows) == 1
 
     def _pass_order(self, copy: Copy, read: str, wanted: tuple[int, ...] | None) -> None:
-        """Wish that a source lies so that its copy is a view: row by row where dimensions are split or joined."""
+        """Ask a source to lie so that its copy is a view: row by row where dimensions are split or joined."""
         order, plain = copy.order(), tuple(range(len(copy.shapes[0])))
         if order is None and wanted in (None, plain):
-            self.wishes.setdefault(read, Wish()).order = tuple(range(len(copy.shapes[1])))
+            self.preferences.setdefault(read, LayoutPreference()).order = tuple(range(len(copy.shapes[1])))
         elif order is not None and wanted is not None:
-            self.wishes.setdefault(read, Wish()).order = tuple(order[place] for place in wanted)
+            self.preferences.setdefault(read, LayoutPreference()).order = tuple(
+                order[place] for place in wanted
+            )
 
     # --- what writers choose --------------------------------------------------------------------------------------
 
     def write(self, item: PlacedStages) -> None:
-        """Choose how the outputs of an operation lie."""
+        """Assign the layouts of an operation's outputs."""
         orders = self._known_orders(item)
         for output in item.stages.outputs:
             name = item.names[output]
             if name in self.pinned:
                 continue
             for dimension, slack in _strided_targets(item.stages, output):
-                self.wishes.setdefault(name, Wish()).widen(dimension, 0, slack)
+                self.preferences.setdefault(name, LayoutPreference()).widen(dimension, 0, slack)
             shape = item.stages.tensors[output].shape
-            wish = self.wishes.get(name)
+            preference = self.preferences.get(name)
             copy = self._copy_of(item.stages)
-            part = self._part_of(item, wish) if copy is None and self.moved else None
+            part = self._part_of(item, preference) if copy is None and self.moved else None
             if copy is not None:
-                layout = self._copied(item, copy, wish)
+                layout = self._copied(item, copy, preference)
             elif part is not None:
                 layout = part
             else:
@@ -185,32 +190,40 @@ class _Choosing:
                     if len(order) == len(shape)
                 )
                 plain = tuple(range(len(shape)))
-                chosen = None if wish is not None and wish.plain else orders.get(output) or next(alike, None)
+                chosen = (
+                    None
+                    if preference is not None and preference.plain
+                    else orders.get(output) or next(alike, None)
+                )
                 order = chosen or plain
-                if wish is not None and wish.order and find_attention(item.stages.contractions, [output]):
-                    order = wish.order
-                layout = self._layout(shape, order, wish)
+                if (
+                    preference is not None
+                    and preference.order
+                    and find_attention(item.stages.contractions, [output])
+                ):
+                    order = preference.order
+                layout = self._layout(shape, order, preference)
             self.orders[name] = _sorted_order(shape, layout.strides)
             if layout != dense_layout(shape):
                 self.found[name] = layout
 
-    def _copied(self, item: PlacedStages, copy: Copy, wish: Wish | None) -> Layout:
-        """The layout with which a copy is the memory of what it reads, where that has the room that is wished."""
+    def _copied(self, item: PlacedStages, copy: Copy, preference: LayoutPreference | None) -> Layout:
+        """The layout with which a copy is a view of its source, where that has the halo that is preferred."""
         shape, read = copy.shapes[0], item.names.get(copy.source.tensor, "")
         view = None
         if read in self.orders:
             view = copy.view(self.found.get(read) or dense_layout(copy.shapes[1]))
-        if view is None or (wish is not None and wish.plain and view.strides[-1:] > (1,)):
-            return self._layout(shape, tuple(range(len(shape))), wish)
-        wanted = wish.halo.items() if wish is not None else ()
+        if view is None or (preference is not None and preference.plain and view.strides[-1:] > (1,)):
+            return self._layout(shape, tuple(range(len(shape))), preference)
+        wanted = preference.halo.items() if preference is not None else ()
         inside = (view.halo[place][0] >= low and view.halo[place][1] >= high for place, (low, high) in wanted)
-        return view if all(inside) else self._layout(shape, _sorted_order(shape, view.strides), wish)
+        return view if all(inside) else self._layout(shape, _sorted_order(shape, view.strides), preference)
 
-    def _part_of(self, item: PlacedStages, wish: Wish | None) -> Layout | None:
-        """The layout with which a slice is the memory of a part of what it reads, where neighbours are read there."""
+    def _part_of(self, item: PlacedStages, preference: LayoutPreference | None) -> Layout | None:
+        """The layout with which a slice is a view of its source, where its contiguous dimension stays so."""
         part = _part_of(item.stages)
         read = "" if part is None else item.names.get(part.source.tensor, "")
-        if part is None or read not in self.orders or (wish is not None and wish.halo):
+        if part is None or read not in self.orders or (preference is not None and preference.halo):
             return None
         held = item.stages.tensors[part.target.tensor]
         lies = self.found.get(read) or dense_layout(part.shapes[1])
@@ -218,7 +231,7 @@ class _Choosing:
         if (
             view is None
             or held.element.bits % 8
-            or (wish is not None and wish.plain and view.strides[-1] != 1)
+            or (preference is not None and preference.plain and view.strides[-1] != 1)
         ):
             return None
         steps = [(step, extent) for step, extent in zip(view.strides, held.shape, strict=True) if extent > 1]
@@ -232,12 +245,14 @@ class _Choosing:
             return None
         return view
 
-    def _layout(self, shape: Sequence[int], order: tuple[int, ...], wish: Wish | None) -> Layout:
+    def _layout(
+        self, shape: Sequence[int], order: tuple[int, ...], preference: LayoutPreference | None
+    ) -> Layout:
         around = [(0, 0)] * len(shape)
-        for dimension, sides in (wish.halo if wish is not None else {}).items():
+        for dimension, sides in (preference.halo if preference is not None else {}).items():
             around[dimension] = sides
         row = shape[order[-1]] + sum(around[order[-1]]) if shape else 1
-        padding = PADDING if wish is not None and wish.padded and row % ALIASED == 0 else 0
+        padding = PADDING if preference is not None and preference.padded and row % ALIASED == 0 else 0
         return dense_layout(shape, order, around, padding)
 
     def _copy_of(self, stages: Stages) -> Copy | None:
@@ -255,13 +270,13 @@ class _Choosing:
         return self._ordered[key]
 
     def orders_of(self, item: PlacedStages) -> dict[str, tuple[int, ...]]:
-        """The order of the dimensions of each output: that of a product's rows, or that of the largest input."""
+        """The dimension order of each output: that of a product's rows, or that of the largest input."""
         found: dict[str, tuple[int, ...]] = {}
         for number, stage in enumerate(item.stages.contractions):
             factors = product_factors(stage, item.fixed)
             if factors is not None:
-                ends = item.stages.contractions[number + 1 :]
-                found.update(_row_orders(stage, factors[0], ends, item.stages))
+                epilogues = item.stages.contractions[number + 1 :]
+                found.update(_row_orders(stage, factors[0], epilogues, item.stages))
         for name, order in self._inherited(item).items():
             if name in item.stages.outputs:
                 found.setdefault(name, order)
@@ -414,7 +429,7 @@ def _counts(stage: Contraction, name: str, extents: Mapping[str, int]) -> bool:
 
 
 def _row_orders(
-    stage: Contraction, weight: Element, ends: Sequence[Contraction], stages: Stages
+    stage: Contraction, weight: Element, epilogues: Sequence[Contraction], stages: Stages
 ) -> dict[str, tuple[int, ...]]:
     """The dimension of each output of a product that the fixed factor counts alone lies closest."""
     rows, target = _rows_of(stage, weight), stage.targets[0]
@@ -424,7 +439,7 @@ def _row_orders(
     found: dict[str, tuple[int, ...]] = {}
     if target.tensor in stages.outputs:
         found[target.tensor] = _last(_dimension(places, row), len(places))
-    for end in ends:
+    for end in epilogues:
         output = end.targets[0].tensor
         read = meeting(end, target.tensor)
         if output not in stages.outputs or not read:
@@ -586,7 +601,11 @@ class _Copies:
     def _wanted(self, plan: PlacedStages) -> set[str]:
         choosing = _Choosing(set())
         choosing.read(plan)
-        return {name for name, wish in choosing.wishes.items() if wish.halo and name in self.pinned}
+        return {
+            name
+            for name, preference in choosing.preferences.items()
+            if preference.halo and name in self.pinned
+        }
 
 
 def _copy(source: Tensor, target: Tensor, operation: Operation) -> Operation:

@@ -1,4 +1,4 @@
-"""Maps: formulas that write each element of a tensor once, so that their values can stand where it is read."""
+"""Pointwise producers (maps): formulas that write each element of a tensor once, so that they can be inlined."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ ACCUMULATED = "/acc"
 
 
 def separate_starts(formulas: GroupFormulas) -> GroupFormulas:
-    """`y = b; y += x * w` as `acc += x * w; y = b + acc`, so that the map of the start can be inlined like others.
+    """Split `y = b; y += x * w` into `acc += x * w; y = b + acc`, so that the start can be inlined like others.
 
-    A sum of a narrow type is accumulated in the type that is computed in, and rounded by a map. What accumulates one
-    step only is a map.
+    A sum of a narrow type is accumulated in the computing type, and rounded by a map. What accumulates one step only is
+    a map.
     """
     found, named = list[MemberFormula](), dict(formulas.tensors)
     writers = writers_of(formulas.formulas)

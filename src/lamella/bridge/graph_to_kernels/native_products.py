@@ -1,4 +1,4 @@
-"""Sums of products as one product of matrices, which a library of the device may compute in the place of its text."""
+"""GEMM calls that a vendor library may compute: a sum of products as one product of matrices."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LEFT, RIGHT, OUTPUT = Value("a"), Value("b"), Value("c")
 
 
 def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, target: Target) -> TileKernel:
-    """One kernel that is a `gemm` alone; Unsupported says why the product is none."""
+    """One kernel that is a single `gemm` instruction; Unsupported says why the product is none."""
     if not target.has_threads:
         raise Unsupported("there is no library for it")
     found = prepare_product(group, tensors, real)
     if found.scales or any(map(is_open, found.extents.values())) or len(found.stored) != 1:
         raise Unsupported("it is more than a product of matrices")
-    if not _is_sum(found.ends[0].formula.values[0], group.product.targets[0].tensor):
+    if not _is_sum(found.epilogues[0].formula.values[0], group.product.targets[0].tensor):
         raise Unsupported("its output is more than the sum")
     roles, flipped = find_roles(found.outputs, *found.factors, found.extents, set())
     if roles.batch or not set(roles.sums) <= found.extents.keys() or not roles.columns:
@@ -53,17 +53,17 @@ def write_native_product(group: ProductGroup, tensors: Tensors, real: Scalar, ta
     c, turned_c = _matrix(output, rows, columns, found.extents)
     if turned_c:
         raise Unsupported("rows do not lie closest in its output")
-    end = found.ends[0]
+    end = found.epilogues[0]
     keys = (end.keys[id(end.formula.targets[0])], found.keys[flipped], found.keys[not flipped])
     return _write((c, a, b), keys, (turned_a, turned_b))
 
 
-def _write(types: Sequence[Memref], keys: tuple[Key, ...], turned: tuple[bool, bool]) -> TileKernel:
+def _write(types: Sequence[Memref], keys: tuple[Key, ...], transposed: tuple[bool, bool]) -> TileKernel:
     values = (OUTPUT, LEFT, RIGHT)
     builder = Builder(FreshNames({item.name for item in values}))
     one = builder.constant(1.0, Scalar(types[1].element))
     zero = builder.constant(0.0, Scalar(types[0].element))
-    builder.put(Blas("gemm", (one, LEFT, RIGHT, zero, OUTPUT), turned))
+    builder.put(Blas("gemm", (one, LEFT, RIGHT, zero, OUTPUT), transposed))
     parameters = tuple(Parameter(value, type_) for value, type_ in zip(values, types, strict=True))
     return TileKernel(parameters, keys, builder.region(), 1, ATTRIBUTES)
 
@@ -80,7 +80,7 @@ def _is_sum(term: Term, total: str) -> bool:
 def _matrix(
     access: Access, lines: Sequence[str], others: Sequence[str], extents: Mapping[str, int]
 ) -> tuple[Memref, bool]:
-    """A tensor as a matrix that some loops count along its rows and others along its columns; whether it is turned.
+    """A tensor as a matrix that some loops count along its rows and others along its columns; whether it is transposed.
 
     The steps of loops that are one dimension lie in a row, the last loop closest.
     """

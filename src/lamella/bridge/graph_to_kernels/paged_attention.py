@@ -1,10 +1,10 @@
-"""Attention of a few queries of each sequence to keys and values in pages, where work-items are threads.
+"""Paged attention on a GPU: a few queries of each sequence attend to keys and values in pages.
 
 A work-group takes some keys of one sequence and one head of keys, and all queries that share it. Each of its subgroups
-goes along some of these keys: it finds the page of a key in the table, has the vectors of several keys under way at
-once, and keeps the largest score, the sum of exponentials and the mixture of values of each query in registers. What
-subgroups have meets in local memory; where several work-groups share the keys of a sequence, another kernel adds up
-what each of them left. Keys behind the length of a sequence, and those that no query sees, are not read.
+goes along some of these keys: it looks up the page of a key in the table, has the vectors of several keys in flight at
+once, and keeps the online softmax state of each query in registers. The subgroups meet in local memory. Where several
+work-groups share the keys of a sequence, another kernel combines their partial results. Keys behind the length of a
+sequence, and those that no query sees, are not read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.owner_tables import tell_fault
+from lamella.bridge.graph_to_kernels.decode_attention import pieces_at_once
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, split_group
-from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED
+from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel, group_sizes, tell_fault
 from lamella.bridge.graph_to_kernels.tiled import Key, Tensors
-from lamella.bridge.graph_to_kernels.vector_attention import pieces_at_once
-from lamella.bridge.graph_to_kernels.vector_products import promise_pieces
 from lamella.kernels.build import Builder
 from lamella.kernels.fragments import WARP
 from lamella.kernels.target import Target
@@ -35,7 +35,7 @@ OPERATOR = "llm.paged_decode"
 SUBGROUPS = 8
 """Subgroups that share the keys of a work-group."""
 AT_ONCE = 4
-"""Keys of a subgroup whose vectors are under way at once."""
+"""Keys of a subgroup whose vectors are in flight at once."""
 MOST_ROWS = 8
 """Queries of a work-group, which each subgroup keeps in registers."""
 FEWEST_KEYS = 256
@@ -54,7 +54,7 @@ REAL, LANE = Scalar("f32"), Scalar("i32")
 
 @dataclass(frozen=True, slots=True)
 class PagedAttention:
-    """The extents of an attention to pages, and what its queries see."""
+    """The extents of an attention to pages, and its mask."""
 
     sequences: int
     heads: int
@@ -138,7 +138,7 @@ def _dense(loops: Sequence[str], sizes: Sequence[int]) -> Access:
 
 
 def _parts(plan: PagedAttention, parameters: Parameters) -> tuple[Access, Access]:
-    """The temporaries that work-groups write and the last kernel reads."""
+    """The temporaries of partial results."""
     sizes = plan.sequences, plan.heads, plan.rows, plan.splits
     loops = SEQUENCE, HEAD, ROW, SPLIT
     parts = parameters.add(PARTS, _dense((*loops, COLUMN), (*sizes, plan.width)))
@@ -147,7 +147,7 @@ def _parts(plan: PagedAttention, parameters: Parameters) -> tuple[Access, Access
 
 @dataclass(slots=True)
 class PartsWriter:
-    """The kernel that reads keys and values, while it is written."""
+    """Writes the kernel that reads keys and values."""
 
     plan: PagedAttention
     tensors: Tensors
@@ -172,7 +172,7 @@ class PartsWriter:
         outputs = self._outputs()
         builder = self.parameters.builder()
         sizes = {SEQUENCE: plan.sequences, HEAD: plan.heads, SPLIT: plan.splits}
-        values = split_group(builder, [SEQUENCE, HEAD, SPLIT], sizes)
+        values = delinearize_group(builder, [SEQUENCE, HEAD, SPLIT], sizes)
         room = builder.alloca(make_memref(REAL.name, (plan.width, plan.rows, SUBGROUPS), local=True))
         states = builder.alloca(make_memref(REAL.name, (2, plan.rows, SUBGROUPS), local=True))
         with builder.parallel() as region:
@@ -186,7 +186,7 @@ class PartsWriter:
         kernel = self.parameters.close(builder, plan.sequences * plan.heads * plan.splits)
         for name in ("q", "keys", "values"):
             size = plan.width if name == "values" else plan.depth
-            kernel = promise_pieces(kernel, [found[name]], pieces_at_once(found[name], size // WARP))
+            kernel = promise_vector_loads(kernel, [found[name]], pieces_at_once(found[name], size // WARP))
         return replace(kernel, attributes=group_sizes(SUBGROUPS), faults=True)
 
     def _outputs(self) -> list[Access]:
@@ -237,7 +237,7 @@ class PartsWriter:
     def _mix(
         self, builder: Builder, values: Mapping[str, Value], found: Mapping[str, Access], begin: Value
     ) -> list[Value]:
-        """For each query the largest score, the sum of exponentials, and what a work-item has of the mixture."""
+        """The online softmax state of each query: maximum, sum of exponentials, part of the mixture."""
         plan = self.plan
         queries = [
             self._load(builder, found["q"], self._row(builder, values, row), plan.depth)
@@ -263,7 +263,7 @@ class PartsWriter:
     def _page(
         self, builder: Builder, values: Mapping[str, Value], table: Access, key: Value
     ) -> tuple[Value, Value]:
-        """The page of a key that the table tells, and its place there; one behind the end is the last one again."""
+        """The page of a key and its place there, from the table; one behind the end is the last one again."""
         plan = self.plan
         last = builder.arith("sub", self.stop, builder.constant(1))
         inside = builder.arith("max", builder.arith("min", key, last), builder.constant(0))
@@ -276,12 +276,12 @@ class PartsWriter:
     def _place(
         self, builder: Builder, values: Mapping[str, Value], number: Value, slot: Value
     ) -> dict[str, Value]:
-        """Where a key lies; a page that there is not is read as another one."""
+        """Where a key lies; a page that does not exist is read as another one."""
         page = builder.arith("min", number, builder.constant(self.plan.pages - 1))
         return {**values, PAGE: builder.arith("max", page, builder.constant(0)), SLOT: slot}
 
     def _tell_pages(self, builder: Builder, pages: Sequence[tuple[Value, Value]]) -> None:
-        """A page that there is not is a fault: told once all vectors are under way, for a branch waits for them."""
+        """A page that does not exist is a fault, told once all vectors are in flight, for a branch waits for them."""
         wrong: Value | None = None
         for page, number in pages:
             other = builder.compare("ne", page, number)
@@ -297,7 +297,7 @@ class PartsWriter:
         loaded: tuple[Sequence[Sequence[Value]], Sequence[Sequence[Value]]],
         carried: Sequence[Value],
     ) -> list[Value]:
-        """What is carried with some keys more."""
+        """The state after some more keys."""
         plan, (vectors, mixed), found = self.plan, loaded, list[Value]()
         each = 2 + plan.width // WARP
         for row, query in enumerate(queries):
@@ -342,7 +342,7 @@ class PartsWriter:
         return builder.arith("select", seen, scaled, builder.constant(float("-inf"), REAL), type_=REAL)
 
     def _leave(self, builder: Builder, sums: Sequence[Value], room: Value, states: Value) -> None:
-        """Put what a subgroup has into local memory."""
+        """Put the state of a subgroup into local memory."""
         plan = self.plan
         each, places = 2 + plan.width // WARP, self._pieces(builder, plan.width)
         for row in range(plan.rows):
@@ -362,7 +362,7 @@ class PartsWriter:
         room: Value,
         states: Value,
     ) -> None:
-        """What all subgroups have together, divided where nobody else has a part."""
+        """Combine the states of all subgroups, divided where nobody else has a part."""
         plan = self.plan
         first = builder.arith("mul", self.subgroup, builder.constant(WARP))
         thread = builder.arith("add", first, self.lane)
@@ -401,7 +401,7 @@ def _join(builder: Builder, held: Value, factor: Value, more: Sequence[tuple[Val
 def _together_parts(
     builder: Builder, held: Sequence[tuple[Value, Value, Value]]
 ) -> tuple[Value, Value, Value]:
-    """The largest score, the sum and the mixture of several parts."""
+    """Combine partial results: maximum, sum and mixture."""
     largest = held[0][0]
     for other, _, _ in held[1:]:
         largest = builder.arith("max", largest, other, type_=REAL)
@@ -442,7 +442,7 @@ def _store_parts(
     mixed: Value,
     state: tuple[Value, Value],
 ) -> None:
-    """Store what a work-group has of a mixture, and, once for each query, of its weights."""
+    """Store the partial results of a work-group: a mixture, and, once for each query, its weights."""
     parts, states = outputs
     builder.store(mixed, parts.memref, parts.places(builder, values))
     with builder.condition(builder.compare("eq", values[COLUMN], builder.constant(0))) as inner:
@@ -452,14 +452,14 @@ def _store_parts(
 
 
 def _write_sum(plan: PagedAttention, tensors: Tensors) -> TileKernel:
-    """The kernel that adds up what work-groups left: one for each query."""
+    """The kernel that combines partial results: one work-group for each query."""
     parameters = Parameters()
     loops = SEQUENCE, QUERY_HEAD, QUERY, COLUMN
     out = parameters.add(("out", None), _access(tensors["out", None], loops))
     parts, states = _parts(plan, parameters)
     builder = parameters.builder()
     sizes = {SEQUENCE: plan.sequences, HEAD: plan.heads, ROW: plan.rows}
-    values = split_group(builder, [SEQUENCE, HEAD, ROW], sizes)
+    values = delinearize_group(builder, [SEQUENCE, HEAD, ROW], sizes)
     with builder.foreach([builder.constant(plan.width)]) as (body, (column,)):
         held = []
         for number in range(plan.splits):

@@ -1,8 +1,8 @@
-"""How the stages of a row kernel run: which loops are work-groups, which one goes over the lanes, what is kept where.
+"""Schedules of row kernels: which loops are work-groups, which one goes over the lanes, what lives in which memory.
 
 All stages share the *row* loops. Inside a row the stages run one after the other, several in one pass where they have
-the same loops. Lanes go along a loop inside the row where that is the contiguous one, and sums are then combined across
-lanes; else along a row loop, so that each lane has rows of its own and sums nothing with others.
+the same loops (loop fusion). Lanes go along a loop inside the row where that is the contiguous one, and reductions are
+then combined across lanes; else along a row loop, so that each lane reduces rows of its own.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRoom:
-    """The local memory of a tensor: how many elements a row has there, and how far apart the steps of a loop are."""
+class LocalTensor:
+    """A tensor in local memory: its elements for each row, and the strides of its loops."""
 
     count: int
     strides: Mapping[str, int]
@@ -83,7 +83,7 @@ class LocalRoom:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """A kernel of stages, ready to be written."""
+    """The schedule of a row kernel."""
 
     kernel: FlatKernel
     passes: tuple[Pass, ...]
@@ -99,10 +99,10 @@ class RowPlan:
     """Row loops inside a work-group."""
     registers: frozenset[str]
     """Tensors of which a row has one element."""
-    locals: Mapping[str, LocalRoom]
+    locals: Mapping[str, LocalTensor]
     """Tensors that are kept in local memory."""
     at_once: int = 1
-    """Steps over the lanes that are under way at once: threads wait long for memory."""
+    """Steps over the lanes that are in flight at once: threads wait long for memory."""
     sharers: int = 1
     """Subgroups of a work-group that share the steps of each lane's row; where several do, it has no other rows."""
 
@@ -124,7 +124,7 @@ def plan_rows(
     sizes: Sequence[int],
     threads: bool = False,
 ) -> RowPlan:
-    """Decide how a kernel runs; Unsupported where lanes would need what others have computed.
+    """The schedule of a kernel; Unsupported where lanes would need what others have computed.
 
     `sizes` are those that a subgroup may have; `threads` says that work-items are threads.
     """
@@ -282,7 +282,7 @@ def _best(kernel: FlatKernel, stages: Sequence[FlatStage], loops: Sequence[str])
 
 
 def _score(kernel: FlatKernel, stages: Sequence[FlatStage], lane: str) -> float:
-    """How much of the memory of some stages lies side by side in the lanes, if they go along a loop."""
+    """How coalesced the accesses of some stages are, if the lanes go along a loop."""
     extent = kernel.extents[lane]
     filled = 1.0 if is_open(extent) else extent / (-(-extent // VECTOR) * VECTOR)
     total = 0.0
@@ -344,7 +344,7 @@ def _verify_lane(kernel: FlatKernel, pair: tuple[Pass, Pass], written: Form, rea
         raise Unsupported("a lane reads what another has computed")
 
 
-def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
+def _room(kernel: FlatKernel, tensor: str) -> LocalTensor:
     """The local memory of a tensor: its loops inside a row, one behind the other without gaps."""
     stage = next(item for item in kernel.stages if item.tensor == tensor)
     strides: dict[str, int] = {}
@@ -355,7 +355,7 @@ def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
             stride *= kernel.extents[name]
     # Memory of a kernel's own has a known size: rows of an open length get room for longer ones too.
     room = max(OPEN_ROOM, 1 << (stride - 1).bit_length()) if is_open(stride) else stride
-    return LocalRoom(room, strides)
+    return LocalTensor(room, strides)
 
 
 # --- work-groups --------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def _room(kernel: FlatKernel, tensor: str) -> LocalRoom:
 def _share(
     kernel: FlatKernel, across: str | None, lanes: int, threads: bool
 ) -> tuple[tuple[str, ...], str | None, int, tuple[str, ...]]:
-    """Row loops over work-groups, the one that is cut and the length of its pieces, and those that are left."""
+    """Row loops over work-groups, the one that is tiled and its tile length, and those that are left."""
     last = kernel.stages[-1].place
     order = sorted(kernel.rows, key=lambda name: (name == across, -abs(last.coefficient(name))))
     rest = sum(_steps(kernel, stage) for stage in kernel.stages)
@@ -399,10 +399,10 @@ def _share(
 
 
 def _shared_by_several(plan: RowPlan) -> RowPlan:
-    """The plan with several subgroups for the rows of a work-group, where lanes go along rows and those are few.
+    """The schedule with several subgroups for the rows of a work-group, where lanes go along few rows.
 
-    Each lane would take all steps of its row one after the other, and nobody else would ask for memory meanwhile.
-    How many there are depends on the extents alone, so that every GPU adds in the same order.
+    Each lane would take all steps of its row one after the other, with too few loads in flight. The number of subgroups
+    depends on the extents alone, so that every GPU adds in the same order.
     """
     kernel, across = plan.kernel, plan.across
     if across is None or any(map(is_open, kernel.extents.values())):
@@ -428,14 +428,14 @@ def _longest(kernel: FlatKernel, item: Pass) -> tuple[str | None, int]:
 
 
 def _open_piece(kernel: FlatKernel, name: str, steps: tuple[int, int], unit: int) -> int:
-    """The length of the pieces of an open loop, which is always cut: all of it where it is not worth sharing."""
+    """The tile length of a loop of open extent, which is always tiled: all of it where sharing is not worth it."""
     extent, (total, wanted) = kernel.extents[name], steps
     least = extent if total < 2 * wanted else -(-extent * wanted // total)
     return OpenExtent(-(-least // unit) * unit)
 
 
 def _piece(extent: int, least: int, unit: int) -> int:
-    """The length of the pieces of a loop: a divisor where there is a fitting one, whole lanes at least."""
+    """The tile length of a loop: a divisor where there is a fitting one, whole lanes at least."""
     first = -(-least // unit) * unit
     for piece in range(first, min(4 * first, extent, first + MOST_TRIES * unit) + 1, unit):
         if extent % piece == 0:

@@ -1,4 +1,4 @@
-"""The terms of kernels over flat memory: places are affine forms, each part of which is computed where it is known."""
+"""Address computation of row kernels: places are affine forms, each part hoisted to where it is known."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Row kernels: maps and reductions over the same rows as one kernel, from the stages of a group.
+"""Row kernels: fused maps and reductions over the same rows (softmax, norms) as one kernel.
 
-A work-group goes through its rows one after the other. In each row the passes follow each other: sums end in
+A work-group goes through its rows one after the other. In each row the passes follow each other: reductions end in
 registers, what a later pass needs of a whole row stays in local memory, and outputs are written once. On a GPU several
-subgroups may share the steps of long rows that lie along the lanes: what they have of a sum meets in local memory.
+subgroups may share long rows: their partial reductions meet in local memory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lamella.base.open_extent import OpenExtent, is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form
 from lamella.bridge.graph_to_kernels.contraction import join, neutral_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.flat import (
     FlatLayout,
     FlatStage,
@@ -26,13 +27,17 @@ from lamella.bridge.graph_to_kernels.flat import (
     span_of,
 )
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
+from lamella.bridge.graph_to_kernels.register_transpose import TransposeWriter, plan_transpose
 from lamella.bridge.graph_to_kernels.row_plan import VECTOR, Pass, RowPlan, plan_rows
 from lamella.bridge.graph_to_kernels.row_terms import RowTerms
 from lamella.bridge.graph_to_kernels.scans import LANES, find_scan, write_scan
+from lamella.bridge.graph_to_kernels.shared_transpose import (
+    ITEMS,
+    WARP,
+    SharedTransposeWriter,
+    plan_shared_transpose,
+)
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
-from lamella.bridge.graph_to_kernels.transposing import TransposeWriter, plan_transpose
-from lamella.bridge.graph_to_kernels.turned_tiles import ITEMS, WARP, TileWriter, plan_tiles
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Barrier, Function, If, Parameter, Scalar, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import BOOL, INDEX, Dictionary, DictionaryEntry, make_memref
@@ -42,7 +47,7 @@ SIZES = (16, 32, 64)
 """Sizes of subgroups that a kernel may ask for."""
 I32 = Scalar("i32")
 SHARED_AT_ONCE = 8
-"""Steps of a subgroup that shares a row which are under way at once."""
+"""Steps of a subgroup that shares a row which are in flight at once."""
 LANE = "lane"
 """Stands for the number of the lane in places; no loop has this name."""
 LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
@@ -50,7 +55,7 @@ LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
 
 @dataclass(frozen=True, slots=True)
 class RowKernel:
-    """A kernel and the tensors that are its arguments in order, each as one mode that begins at a place of it."""
+    """A kernel and the tensors that are its arguments in order, each as one flat mode with an offset."""
 
     function: Function
     tensors: tuple[str, ...]
@@ -106,18 +111,18 @@ def write_rows(
     real = Scalar("f64" if wide else "f32")
     if not sizes:
         raise Unsupported("no subgroup has a size that row kernels can use")
-    tiles = plan_tiles(kernel, tensors) if inside.threads else None
+    tiles = plan_shared_transpose(kernel, tensors) if inside.threads else None
     by_matrices = VECTOR in sizes and not inside.threads
-    turned = plan_transpose(kernel, tensors, arguments.spans) if by_matrices else None
-    plan = None if tiles or turned else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
+    transpose = plan_transpose(kernel, tensors, arguments.spans) if by_matrices else None
+    plan = None if tiles or transpose else plan_rows(kernel, tensors, outputs, sizes, inside.threads)
     builder = Builder(FreshNames({item.name for item in arguments.memrefs.values()}))
     lanes, items = WARP, WARP
     if tiles is not None:
-        TileWriter(tiles, tensors, outputs, builder, real).write(arguments.views())
+        SharedTransposeWriter(tiles, tensors, outputs, builder, real).write(arguments.views())
         items, groups = ITEMS, tiles.groups
-    elif turned is not None:
-        TransposeWriter(turned, tensors, builder, real).write(arguments.views())
-        lanes, items, groups = VECTOR, VECTOR, turned.groups
+    elif transpose is not None:
+        TransposeWriter(transpose, tensors, builder, real).write(arguments.views())
+        lanes, items, groups = VECTOR, VECTOR, transpose.groups
     elif plan is not None:
         _Rows(plan, tensors, outputs, builder, real).write(arguments)
         lanes, items, groups = plan.lanes, plan.lanes * plan.sharers, plan.groups
@@ -166,7 +171,7 @@ def _memref_name(name: str, number: int) -> str:
 
 
 class _Rows:
-    """The body of a row kernel while it is written."""
+    """Writes the body of a row kernel."""
 
     def __init__(
         self,
@@ -217,10 +222,11 @@ class _Rows:
         )
         self.terms.single = self.plan.registers
         if self.plan.sharers > 1:
-            self._make_rooms()
+            self._allocate()
         self._open_groups()
 
-    def _make_rooms(self) -> None:
+    def _allocate(self) -> None:
+        """Allocate local memory."""
         size = self.plan.lanes * self.plan.sharers
         sums = [
             item for held in self.plan.passes if not held.inner for item in held.stages if item.is_reduction
@@ -248,7 +254,7 @@ class _Rows:
         counts = {name: extents[name] for name in plan.shared}
         if plan.cut is not None:
             counts[plan.cut] = -(-extents[plan.cut] // plan.piece)
-        numbers = split_group(here, list(counts), counts)
+        numbers = delinearize_group(here, list(counts), counts)
         piece = None if plan.cut is None else numbers.pop(plan.cut)
         for name, number in numbers.items():
             self.terms.open_index(name, number)
@@ -263,9 +269,9 @@ class _Rows:
             self.terms.levels.pop()
 
     def _open_shared(self, here: Builder, piece: Value) -> None:
-        """The row of each lane, which several subgroups share: who has none computes another one, and stores nothing.
+        """The row of each lane where several subgroups share it; a lane without a row computes another one.
 
-        All of them meet at barriers.
+        Such a lane stores nothing, for all of them meet at barriers.
         """
         plan = self.plan
         extent = self.kernel.extents[plan.cut or ""]
@@ -419,9 +425,10 @@ class _Rows:
         held: Sequence[Value],
         body: Callable[[Sequence[Value]], Sequence[Value]],
     ) -> Sequence[Value]:
-        """A loop whose steps lanes or subgroups share: those that all have without a test, the rest behind one.
+        """A loop whose steps lanes or subgroups share: whole rounds without a predicate, the rest behind one.
 
-        `sharing` is the number of the one that this is, how many there are, and how many steps are under way at once.
+        `sharing` is the number of the one that this is, how many there are, and how many steps are in flight
+        (unrolled).
         """
         begin, count = span
         here, (own, lanes, at_once) = self.terms.here, sharing
@@ -453,7 +460,7 @@ class _Rows:
         held: Sequence[Value],
         body: Callable[[Sequence[Value]], Sequence[Value]],
     ) -> Sequence[Value]:
-        """The steps of which not all have one."""
+        """The last steps, predicated."""
         own, start, full, count = span
         here = self.terms.here
         condition = here.compare("lt", own, here.constant(count))
@@ -486,7 +493,7 @@ class _Rows:
         return found
 
     def _joined(self, stage: FlatStage, held: Value) -> Value:
-        """A sum after one step, which changes nothing where the condition does not hold."""
+        """A reduction after one step; a step whose predicate is false changes nothing."""
         if any(self.terms.is_risky(item) for item in (stage.value, stage.condition)):
             raise Unsupported("a step may have no value")
         value = self.terms.saturated(stage.value, self.held[stage.tensor].element)
@@ -514,7 +521,7 @@ class _Rows:
         return ()
 
     def _met(self, sums: Sequence[FlatStage], found: Sequence[Value]) -> list[Value]:
-        """What all subgroups that share a row have of sums, joined by each that goes on, in the same order."""
+        """The reductions of all subgroups that share a row, combined by each that goes on, in the same order."""
         here, lanes = self.terms.here, self.plan.lanes
         own = here.arith("add", here.arith("mul", self.sharer, here.constant(lanes)), self.lane)
         for stage, value in zip(sums, found, strict=True):
@@ -534,7 +541,7 @@ class _Rows:
         return results
 
     def _across(self, stage: FlatStage, value: Value) -> Value:
-        """The sums of all lanes as one; the smallest or largest is NaN where one lane has it."""
+        """Reduce over all lanes; the smallest or largest is NaN where one lane has it."""
         here, kind = self.terms.here, self.terms.kind(self._target(stage))
         function = LANE_FUNCTIONS[stage.sign]
         found = here.value(SubgroupOperation(function, "reduce", value, kind))

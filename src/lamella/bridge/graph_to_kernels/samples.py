@@ -1,12 +1,12 @@
-"""Samples: sums of a few elements at places that cost more than their products, which are found once for many sums.
+"""Sampling (`grid_sample`, resizing): places and weights that cost more than the products are hoisted.
 
     y[c, i] += w(i, j) * x[c, |p(i, j)|],  j < 2
 
-computes places and weights again for every channel `c`. With some channels inside the lanes, and the sum written out,
+computes places and weights again for every channel `c`. With some channels inside the lanes, and the sum unrolled,
 
     y[c, i] = (p0 is inside ? w(i, 0) * x[c, p0] : 0) + (p1 is inside ? w(i, 1) * x[c, p1] : 0)
 
-they are terms of `i` alone, which are computed before the loop over channels.
+they are terms of `i` alone, loop-invariant in `c`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Views = Mapping[Key, TensorView]
 def find_shared_loop(
     formula: Contraction, lane: str, loops: Sequence[str], inner: Sequence[str]
 ) -> str | None:
-    """The loop among some on which the costliest terms of the lanes do not depend; None where they cost little."""
+    """The loop in which the costliest terms are invariant; None where they cost little."""
     extents = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
     if formula.sign != "+=" or len(formula.targets) != 1 or formula.condition is not None:
         return None
@@ -97,7 +97,7 @@ def _cost(term: object, extents: Mapping[str, int]) -> int:
 
 
 def fuse_places(formula: Contraction, views: Views, builder: Builder) -> tuple[Contraction, Views]:
-    """The formula with places that data decide in the last dimensions as one number, computed before the loop.
+    """The formula with gathered places in the last dimensions linearized, computed before the loop.
 
     The tensor is the same memory with those dimensions fused.
     """
@@ -170,7 +170,7 @@ class _FusedPlaces:
 def write_out(
     formula: Contraction, inner: Sequence[str], shapes: Mapping[Key, tuple[int, ...]]
 ) -> Contraction:
-    """The formula with the steps of some loops as terms of one sum; a step that is skipped adds nothing."""
+    """The formula with some loops unrolled into one sum; a step that is skipped adds nothing."""
     extents = {loop.index: loop.extent for loop in formula.loops if isinstance(loop.extent, int)}
     rest = {name: extent for name, extent in extents.items() if name not in inner}
     writing = _WritingOut(formula.values[0], formula.targets[0].type, rest, shapes)

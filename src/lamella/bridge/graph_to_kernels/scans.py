@@ -1,8 +1,8 @@
-"""Cumulative sums, products and extremes as one kernel, in as many steps as there are elements.
+"""Scans: cumulative sums, products and extremes as one kernel, in as many steps as there are elements.
 
 `y[z] += x[|z - k|], k < n` is the sum of `x[0] … x[z]`: every step goes on from the one before. Lanes go along a
-dimension that lies side by side and is not summed; where the summed one does, a subgroup scans as many elements as it
-has lanes, and products, which no subgroup scans, are taken one by one.
+contiguous dimension that is not scanned. Where the scanned one is contiguous, a subgroup scans as many elements as it
+has lanes; products, which no subgroup scans, are taken one by one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from lamella.base.dtype import F32, I64
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.flat import row_major
 from lamella.bridge.graph_to_kernels.functions import extreme
 from lamella.bridge.graph_to_kernels.groups import GroupTensor
-from lamella.bridge.graph_to_kernels.tile_kernels import split_group
-from lamella.bridge.graph_to_kernels.transposing import form_value
+from lamella.bridge.graph_to_kernels.register_transpose import form_value
 from lamella.kernels.build import Builder, FreshNames
 from lamella.lang.tensor.nodes import Function, Parameter, Scalar, SubgroupBroadcast, SubgroupOperation, Value
 from lamella.lang.tensor.nodes.types import INDEX, Dictionary, DictionaryEntry, make_memref
@@ -144,7 +144,7 @@ def write_scan(name: str, scan: CumulativeSum, size: int) -> tuple[Function, int
     closest = next((item for item in scan.rows if scan.place.coefficient(item) == 1), None)
     others = [item for item in scan.rows if item != closest]
     groups = prod(scan.extents[item] for item in others)
-    places = split_group(builder, others, scan.extents)
+    places = delinearize_group(builder, others, scan.extents)
     attributes = None
     if closest is not None:
         end = builder.constant(scan.extents[closest])

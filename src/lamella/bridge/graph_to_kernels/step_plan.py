@@ -1,4 +1,4 @@
-"""How the steps of a contraction are taken: which loops may run at once, and which one after the other."""
+"""Loop parallelism of a contraction (dependence analysis): which loops are parallel, and which sequential."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.affine import Form, find_form
-from lamella.bridge.graph_to_kernels.borders import Window
+from lamella.bridge.graph_to_kernels.peel_borders import Window
 from lamella.bridge.graph_to_kernels.samples import find_shared_loop
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes.types import Dictionary, DictionaryEntry
@@ -58,9 +58,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class LoopSplit:
-    """The loops of a contraction: those over work-groups, over work-items, and inside each work-item.
+    """The loops of a contraction: over work-groups, over work-items, and sequential ones inside each work-item.
 
-    Loops over groups and items write to places of their own, so their order does not matter.
+    Iterations over groups and items write to places of their own, so they are independent.
     """
 
     groups: tuple[str, ...]
@@ -110,7 +110,7 @@ def plan_steps(
     strides: Sequence[int] = (),
     least: int = GROUP_STEPS,
 ) -> LoopSplit:
-    """Decide how the steps are taken; `shapes` are those of the targets, `strides` those of the first of them.
+    """The parallel and sequential loops; `shapes` are those of the targets, `strides` those of the first of them.
 
     A work-group has at least so many steps, where there are as many.
     """
@@ -154,7 +154,7 @@ def plan_steps(
 def _runs_on(
     contraction: Contraction, target: list[Form], inner: tuple[str, ...], extents: Mapping[str, int]
 ) -> bool:
-    """Whether all that a formula reads of its target is what the step before wrote to the place beside it."""
+    """Whether a recurrence carries one step: all it reads of its target is what the step before wrote beside it."""
     if len(contraction.targets) != 1 or contraction.sign not in ASSIGNMENTS or len(inner) != 1:
         return False
     plain = contraction.condition is None and not any(isinstance(item, Guard) for item in terms(contraction))
@@ -176,7 +176,7 @@ def _is_before(place: Sequence[Form | None], target: Sequence[Form], loop: str) 
 
 
 def writes_latest(contraction: Contraction, floor: int, steps: LoopSplit) -> bool:
-    """Whether places that data tell get the largest number that is sent to them: those of later steps are larger."""
+    """Whether a scatter keeps the largest number sent to a place, because later steps send larger ones."""
     if len(contraction.targets) != 1 or contraction.sign not in ASSIGNMENTS or steps.items or steps.groups:
         return False
     form = find_form(contraction.values[0], steps.extents)
@@ -196,7 +196,7 @@ def _together_steps(steps: LoopSplit) -> int:
 
 
 def find_sending(contraction: Contraction, lane: str) -> Term | None:
-    """The one index of a target that data tell, the same for all lanes; None where there is none such."""
+    """The one scattered index of a target, which data tell and which is the same for all lanes; else None."""
     if len(contraction.targets) != 1:
         return None
     found = [tested_term(item) for item in contraction.targets[0].indices]
@@ -205,7 +205,7 @@ def find_sending(contraction: Contraction, lane: str) -> Term | None:
 
 
 def _lies_closest(forms: Sequence[Form], loop: str, strides: Sequence[int]) -> bool:
-    """Whether the steps of a loop write side by side."""
+    """Whether the steps of a loop write contiguously."""
     dense = strides or (*[0] * (len(forms) - 1), 1)
     return sum(form.coefficient(loop) * stride for form, stride in zip(forms, dense, strict=True)) == 1
 
@@ -230,7 +230,7 @@ def _forms(target: Element, extents: Mapping[str, int]) -> list[Form]:
 
 
 def _free(contraction: Contraction, forms: list[list[Form]], extents: Mapping[str, int]) -> set[str]:
-    """The loops whose steps touch places of their own, in every target and in every read of one."""
+    """The parallel loops: their steps touch places of their own, in every target and in every read of one."""
     written = {target.tensor for target in contraction.targets}
     reads = [item for item in elements(contraction) if item.tensor in written]
     found: set[str] = set()

@@ -1,11 +1,12 @@
-"""Chains of convolutions in strips: some rows of each, while what lies between them stays in the second cache.
+"""Depth-first fusion of convolution chains (cascading): strips of rows with a rolling buffer between the layers.
 
     e = f(a * x)            a product: a 1x1 convolution that makes many channels, or any other
     d = g(b * window(e))    a depthwise convolution of it
     y = h(c * d)            a product again, where there is one
 
 A work-group takes a band of the output's rows, strip by strip. It holds the rows of `e` that the windows of a strip
-reach in a ring: the next strip computes those behind them, and what lies between two bands alone is computed twice.
+reach in a ring buffer: the next strip computes only the rows behind them. So only the halo between two bands is
+computed twice, and what lies between the layers stays in the second-level cache.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access
+from lamella.bridge.graph_to_kernels.accumulator_init import bias_as_initial_sum
 from lamella.bridge.graph_to_kernels.affine import find_form
 from lamella.bridge.graph_to_kernels.contraction import ASSIGNMENTS
-from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
-from lamella.bridge.graph_to_kernels.lane_products import (
-    LaneProduct,
-    LaneWriter,
-    find_lane_product,
-    write_lane_pack,
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.depthwise import (
+    DepthwiseProduct,
+    DepthwiseWriter,
+    find_depthwise,
+    write_depthwise_pack,
 )
-from lamella.bridge.graph_to_kernels.starts import take_start
+from lamella.bridge.graph_to_kernels.factors import find_factors, is_contraction
 from lamella.bridge.graph_to_kernels.terms import TensorView
-from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, ProductWriter, split_group, write_pack
+from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, ProductWriter, write_pack
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     Key,
@@ -118,7 +120,7 @@ class Dimensions:
 
 @dataclass(frozen=True, slots=True)
 class StripWindow:
-    """How the rows of a window go over those with their halo: output row `o` reads `step * o` to `step * o + last`."""
+    """The rows of a window over its halo: output row `o` reads `step * o` to `step * o + last`."""
 
     step: int
     last: int
@@ -139,7 +141,7 @@ class StripWindow:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A tensor between two products: its rows with their halo, as far as a strip holds them."""
+    """A tensor between two products: a rolling buffer of its rows with their halo."""
 
     name: str
     lanes: int
@@ -155,7 +157,7 @@ class Inside:
         return BYTES * self.lanes * self.places
 
     def ring(self, access: Access, memory: Value, rows: int) -> Access:
-        """An access as one to the last rows, in memory of the kernel's own."""
+        """An access as one to the rolling buffer, in local memory."""
         along = self.lanes * self.places
         axes = [
             replace(axis, size=rows, ring=True) if axis.stride == along else axis
@@ -172,7 +174,7 @@ class StripPlan:
     """A chain cut into bands of strips."""
 
     first: TiledProduct
-    middle: LaneProduct
+    middle: DepthwiseProduct
     last: TiledProduct | None
     inside: tuple[Inside, ...]
     window: StripWindow
@@ -205,7 +207,7 @@ def plan_strips(
         raise Unsupported("its numbers are not of 32 bits, or a work-group has little memory")
     dimensions, views = _lay_out(chain, tensors)
     first = _in_rows(find_tiles(chain.products[0], views, real, target, fixed))
-    middle = find_lane_product(chain.products[1], views, real, fixed)
+    middle = find_depthwise(chain.products[1], views, real, fixed)
     ends = [_in_rows(find_tiles(item, views, real, target, fixed)) for item in chain.products[2:]]
     held = views[chain.between[0], None]
     window = _window(
@@ -269,7 +271,7 @@ def _in_rows(tiled: TiledProduct) -> TiledProduct:
     return replace(tiled, blocked=1, block=tiled.extents[roles.columns[1]])
 
 
-def _window(middle: LaneProduct, name: str, low: int, height: int) -> StripWindow:
+def _window(middle: DepthwiseProduct, name: str, low: int, height: int) -> StripWindow:
     found = middle.found
     place = next((item for item in (0, 1) if found.keys[item][0] == name), 0)
     axis = found.factors[place].axis(middle.rows) if middle.rows else None
@@ -318,7 +320,7 @@ def write_strips(plan: StripPlan, tensors: Tensors) -> list[TileKernel]:
     """The kernels of a chain: those that pack its factors, and its own."""
     keys = [(f"{PACKED[0]}{number}", None) for number in range(3)]
     packed = [write_pack(plan.first, keys[0])]
-    packed += [] if plan.middle.packed is None else [write_lane_pack(plan.middle, keys[1])]
+    packed += [] if plan.middle.packed is None else [write_depthwise_pack(plan.middle, keys[1])]
     packed += [] if plan.last is None else [write_pack(plan.last, keys[2])]
     return [*packed, _StripWriter(plan, tensors, keys).write()]
 
@@ -345,7 +347,7 @@ class _StripWriter:
             builder.put(
                 Alloca(make_memref(REAL.name, (item.lanes, item.places, height), local=True)), [memory]
             )
-        band = split_group(builder, [BAND], {BAND: plan.bands})[BAND]
+        band = delinearize_group(builder, [BAND], {BAND: plan.bands})[BAND]
         begin = builder.arith("mul", band, builder.constant(plan.band))
         end = builder.arith("add", begin, builder.constant(plan.band))
         end = builder.arith("min", end, builder.constant(plan.rows))
@@ -380,25 +382,25 @@ class _StripWriter:
         return frozenset((item.name, None) for item in self.plan.inside)
 
     def _product(self, tiled: TiledProduct, number: int) -> ProductWriter:
-        keys = {place: key for end in tiled.ends for place, key in end.keys.items()}
+        keys = {place: key for end in tiled.epilogues for place, key in end.keys.items()}
         accesses = {place: self._ring(keys[place], item) for place, item in tiled.accesses.items()}
         column = self._ring(tiled.column_key, tiled.column_factor)
         target = tiled.group.product.targets[0].tensor
-        ends, start = take_start(tiled.ends, target, accesses, tiled.roles.columns)
-        tiled = replace(tiled, ends=ends, accesses=accesses, column_factor=column)
+        epilogues, start = bias_as_initial_sum(tiled.epilogues, target, accesses, tiled.roles.columns)
+        tiled = replace(tiled, epilogues=epilogues, accesses=accesses, column_factor=column)
         writer = ProductWriter(
             tiled, self.tensors, self.parameters, self._own, self.keys[number], start=start
         )
         writer.bind(tiled.packed_access(Value("packed")))
         return writer
 
-    def _lanes(self) -> LaneWriter:
+    def _lanes(self) -> DepthwiseWriter:
         found = self.plan.middle.found
-        keys = {place: key for end in found.ends for place, key in end.keys.items()}
+        keys = {place: key for end in found.epilogues for place, key in end.keys.items()}
         accesses = {place: self._ring(keys[place], item) for place, item in found.accesses.items()}
         one, other = (self._ring(*pair) for pair in zip(found.keys, found.factors, strict=True))
         plan = replace(self.plan.middle, found=replace(found, accesses=accesses, factors=(one, other)))
-        writer = LaneWriter(plan, self.tensors, self.parameters, self._own, self.keys[1])
+        writer = DepthwiseWriter(plan, self.tensors, self.parameters, self._own, self.keys[1])
         writer.bind()
         return writer
 

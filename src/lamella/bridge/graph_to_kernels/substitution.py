@@ -1,8 +1,7 @@
-"""Terms built without duplicates: equal ones are one object, and integers that are affine are in normal form.
+"""Hash-consing of terms: equal ones are one object, and affine integers are in normal form.
 
-Quotients and remainders of affine integers are taken apart where the ranges of the loops allow it: with `j < 64`,
-`(64 * i + j) / 64` is `i` and the remainder is `j`, so that the index of a flattened tensor finds back to
-its dimensions.
+Quotients and remainders of affine integers are simplified where the ranges of the loops allow it: with `j < 64`, `(64 *
+i + j) / 64` is `i` and the remainder is `j`, so that the index of a flattened tensor finds back to its dimensions.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from lamella.ops.formula import Apply, Element, Guard, Index, Lookup, Scalar
 
 
 class TermTable:
-    """The terms of one contraction, whose loops have these extents."""
+    """The hash-consed terms of one contraction, whose loops have these extents."""
 
     def __init__(self, extents: Mapping[str, int]) -> None:
         self.extents = extents

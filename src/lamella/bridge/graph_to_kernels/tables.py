@@ -1,7 +1,7 @@
-"""Tables of what only loops decide: indices and weights that are costly to compute, and the same at every run.
+"""Precomputed tables of terms that only loops decide: indices and weights that are costly and the same at every run.
 
 The place where a resized image is read, `(2 * i + 1) * 56 / 112 - 1`, and its weight are terms of one or two loops,
-which stand inside all others. As a stage of its own such a term is computed for each step of its loops; it reads
+which stand inside all others. As a stage of its own such a term is computed once for each step of its loops. It reads
 nothing, so that it runs once for all calls.
 """
 

@@ -1,4 +1,4 @@
-"""One operation as one `compute` task: its kernels one behind the other, as one function without work-groups."""
+"""One operation as one NEM `compute` task: its kernels one behind the other, as one function without work-groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terms of a contraction as instructions: each where the loops it depends on are open, and no further in."""
+"""Code generation of terms: each is emitted where the loops it depends on are open (loop-invariant code motion)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TensorView:
 
 @dataclass(slots=True)
 class TermWriter:
-    """The terms of one kernel while they are written."""
+    """Writes the terms of one kernel."""
 
     real: Scalar
     tensors: Mapping[tuple[str, int | None], TensorView]
@@ -138,7 +138,7 @@ class TermWriter:
         return self._risky[key]
 
     def _is_movable(self, term: object) -> bool:
-        """Whether a term has the same value wherever its loops are open."""
+        """Whether a term can be hoisted: it has the same value wherever its loops are open."""
         key = id(term)
         if key not in self._movable:
             own = not isinstance(term, Element) or term.tensor not in self.written
@@ -215,7 +215,7 @@ class TermWriter:
 
     @contextmanager
     def _placed(self, term: object) -> Iterator[None]:
-        """Write a term where the loops it depends on are open; one that may have no value stays where it is used."""
+        """Hoist a term to where the loops it depends on are open; one that may have no value stays where it is used."""
         depth = self._depth_of(term)
         if not self._is_movable(term) or depth >= len(self.levels) - 1:
             yield
@@ -273,7 +273,7 @@ class TermWriter:
         return apply(self.here, term.function, source, values)
 
     def _by_reciprocal(self, term: Apply) -> Value | None:
-        """A quotient by a constant as a product, for kernels in which a division, as long as ten of them, counts.
+        """Strength reduction: a quotient by a constant as a product, where a division, ten times as long, counts.
 
         Reals of 64 bits are divided: codes are rounded from them, and a tie must stay one.
         """
@@ -291,7 +291,7 @@ class TermWriter:
         return self.here.arith("mul", self.value(term.operands[0]), factor, type_=self.real)
 
     def _power(self, value: Value, exponent: int) -> Value:
-        """A small power as products, within a unit in the last place of what `pow` gives."""
+        """Strength reduction: a small power as products, within a unit in the last place of what `pow` gives."""
         square = self.here.arith("mul", value, value, type_=self.real)
         if exponent == 2:
             return square
@@ -463,7 +463,7 @@ class TermWriter:
         return self._near(found, size) if isinstance(index, Apply) and index.function == "?:" else found
 
     def _guarded_place(self, guard: Guard, size: int) -> Value:
-        """A tested index: inside the branch that tests it is where it should be, or replaced."""
+        """A guarded index: inside the branch that tests it, the index or what replaces it outside."""
         found = self.value(guard.index)
         for word, bound, side in (("lt", 0, guard.below), ("gt", size - 1, guard.above)):
             if side is not None:
@@ -489,7 +489,7 @@ class TermWriter:
         return self.here.arith("select", is_zero, self.here.constant(1, I64), divisor, type_=I64)
 
     def _tell(self, wrong: Value) -> None:
-        """Say that a step has no value: the host then computes the operation itself and tells why."""
+        """Set the fault flag: a step has no value; the host then computes the operation itself and tells why."""
         if self.fault is None:
             raise Unsupported("a step may have no value")
         self.faults = True

@@ -1,4 +1,4 @@
-"""The kernels of a tiled contraction: one that packs the row factor where it must be, and the product itself."""
+"""The kernels of a tiled contraction: one that packs the row operand where it must be, and the product itself."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from lamella.base.open_extent import is_open
 from lamella.bridge.graph_to_kernels.accesses import (
     Access,
     Matrix,
-    form_value,
     matrix_view,
 )
-from lamella.bridge.graph_to_kernels.starts import take_start
-from lamella.bridge.graph_to_kernels.terms import TensorView, TermWriter, stored_type
+from lamella.bridge.graph_to_kernels.accumulator_init import bias_as_initial_sum
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
+from lamella.bridge.graph_to_kernels.terms import TensorView
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import (
     PAIR,
     PANEL,
     PART_PANELS,
-    End,
+    Epilogue,
     Key,
     Scale,
     TiledProduct,
-    key_of,
-    walk_terms,
 )
 from lamella.kernels.build import Builder
 from lamella.lang.tensor.nodes import (
@@ -43,8 +42,7 @@ from lamella.lang.tensor.nodes import (
     Slice,
     Value,
 )
-from lamella.lang.tensor.nodes.types import FLOATS, INDEX, INTEGERS
-from lamella.ops.formula import Apply, Element, Index
+from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 
 PACKED: Key = (".packed", None)
 """The temporary that holds the packed factor."""
@@ -60,7 +58,7 @@ STRAIGHT = 4
 DEPTHS = (2, 1)
 """Steps of the inner sum in one turn of its loop, whichever divides it first."""
 THREAD_DEPTHS = (8, 4, 2, 1)
-"""The same where work-items are threads, which have loads under way for all of them."""
+"""The same where work-items are threads, which have loads in flight for all of them."""
 QUAD = 4
 QUAD_DEPTHS = (16, 8, QUAD)
 """The same where four products are added at a time."""
@@ -82,8 +80,8 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
     tiled, start = replace(tiled, scales=tuple(scales)), None
     if not scales:
         target = tiled.group.product.targets[0].tensor
-        ends, start = take_start(tiled.ends, target, tiled.accesses, tiled.roles.columns)
-        tiled = replace(tiled, ends=ends)
+        epilogues, start = bias_as_initial_sum(tiled.epilogues, target, tiled.accesses, tiled.roles.columns)
+        tiled = replace(tiled, epilogues=epilogues)
     return [*found, ProductWriter(tiled, tensors, start=start).write()]
 
 
@@ -91,14 +89,14 @@ def write_tiles(tiled: TiledProduct, tensors: Mapping[Key, TensorView]) -> list[
 
 
 def write_pack(tiled: TiledProduct, key: Key) -> TileKernel:
-    """A kernel that copies the row factor into panels; a work-group copies one panel."""
+    """A kernel that packs the row operand into panels; a work-group packs one panel."""
     parameters, roles = Parameters(), tiled.roles
     packed = parameters.add(key, tiled.packed_access(Value("packed")))
     sources = [parameters.add(tiled.row_key, item) for item in tiled.steps(tiled.row_factor)]
     builder = parameters.builder()
     batch = [name for name in roles.batch if tiled.row_factor.stride(name)]
     sizes = {**tiled.extents, PANEL: tiled.panels}
-    values = split_group(builder, [*batch, PANEL], sizes)
+    values = delinearize_group(builder, [*batch, PANEL], sizes)
     _begin_rows(builder, tiled, values)
     groups = 1
     for name in (*batch, PANEL):
@@ -165,7 +163,7 @@ WORD = "i32"
 
 
 def _join_nibbles(builder: Builder, codes: tuple[Value, Value], type_: Coopmatrix) -> Value:
-    """Codes of 4 bits two in a byte: 16 high + (low mod 16)."""
+    """Two 4-bit codes in a byte: 16 high + (low mod 16)."""
     wide = replace(type_, element=WORD)
     first, second = (builder.cast(item, wide) for item in codes)
     sign = builder.arith("shr", first, builder.constant(3, wide), type_=wide)
@@ -176,7 +174,7 @@ def _join_nibbles(builder: Builder, codes: tuple[Value, Value], type_: Coopmatri
 
 
 def _split_nibbles(builder: Builder, value: Value, type_: Coopmatrix) -> list[Value]:
-    """The codes of 4 bits of bytes, the low ones and the high ones, as 32-bit integers."""
+    """The 4-bit codes of bytes, the low ones and the high ones, as 32-bit integers."""
     wide = replace(type_, element=WORD)
     whole, top = builder.cast(value, wide), builder.constant(28, wide)
     low = builder.arith("shr", builder.arith("shl", whole, top, type_=wide), top, type_=wide)
@@ -184,7 +182,7 @@ def _split_nibbles(builder: Builder, value: Value, type_: Coopmatrix) -> list[Va
 
 
 def _look_up(builder: Builder, codes: Value, type_: Coopmatrix, numbers: Sequence[float]) -> Value:
-    """What codes stand for, each one of the numbers of a table."""
+    """Dequantise codes by a lookup table."""
     row, column, code = (builder.names.new() for _ in range(3))
     inner, real = builder.inner(), Scalar(type_.element)
     found = inner.constant(numbers[-1], real)
@@ -215,7 +213,7 @@ def panel_view(
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A matrix of sums, the loop of its columns, and how many of its rows there are."""
+    """A register tile of sums, the loop of its columns, and how many of its rows there are."""
 
     column: str
     type: Coopmatrix
@@ -223,13 +221,13 @@ class _Tile:
 
     @property
     def checked(self) -> str:
-        """What a store of it must look at."""
+        """The bounds check that a store of it needs."""
         return "" if self.height == self.type.rows and not is_open(self.height) else "rows"
 
 
 @dataclass(slots=True)
 class ProductWriter:
-    """The kernel of a product while it is written."""
+    """Writes the kernel of a product."""
 
     tiled: TiledProduct
     tensors: Mapping[Key, TensorView]
@@ -243,7 +241,7 @@ class ProductWriter:
     columns: list[Access] = field(init=False)
     """The column factor, for each step of the inner sum that a step of the packed factor holds."""
     scales: list[Scale] = field(default_factory=list)
-    start: End | None = None
+    start: Epilogue | None = None
     """What the sums begin at, where it is not 0."""
     tiles: tuple[Value, Value] | None = None
     """The first tile of columns, and the one behind the last, where not all of them are computed."""
@@ -259,7 +257,7 @@ class ProductWriter:
         builder = self.parameters.builder()
         block = [] if tiled.blocks == 1 and not is_open(tiled.blocks) else ["block"]
         sizes = {**tiled.extents, "block": tiled.blocks, PANEL: tiled.panel_groups}
-        values = split_group(builder, [*tiled.shared, *block, PANEL], sizes)
+        values = delinearize_group(builder, [*tiled.shared, *block, PANEL], sizes)
         with builder.parallel() as region:
             if tiled.part:
                 self._write_parts(region, values)
@@ -270,7 +268,7 @@ class ProductWriter:
     def bind(self, packed: Access | None) -> None:
         """Make parameters of all tensors that are none of the kernel's own memory."""
         tiled = self.tiled
-        for item in tiled.ends:
+        for item in tiled.epilogues:
             for key in item.accesses:
                 self.accesses[key] = self._parameter(item.keys[key], tiled.accesses[key])
         if packed is None:
@@ -292,7 +290,7 @@ class ProductWriter:
             self.write_panel(loop.body, {**values, PANEL: loop.variable})
 
     def _write_parts(self, builder: Builder, values: Mapping[str, Value]) -> None:
-        """Some panels of a long sum, one part of its steps after the other, which goes on from what is in memory."""
+        """Some panels of a long sum, blocked along K: one part after the other, which accumulates in memory."""
         size, steps = self.tiled.part, self.tiled.extents[self.tiled.roles.sums[-1]]
         self.steps = builder.constant(0), builder.constant(1), size
         self._write_some_panels(builder, values)
@@ -411,13 +409,13 @@ class ProductWriter:
         starts = [self._held(builder, item, tile) if self.resumed else start for item in pieces]
         sums = self._sum(builder, pieces, tile, starts, self.tiled.roles.sums)
         for piece, total in zip(pieces, sums, strict=True):
-            for end in self.tiled.ends:
+            for end in self.tiled.epilogues:
                 self._finish(builder, end, piece, tile, total)
 
     def _held(self, builder: Builder, values: Mapping[str, Value], tile: _Tile) -> Value:
         """What the output holds of a tile."""
         spans = (self.tiled.roles.row, tile.height), (tile.column, tile.type.columns)
-        access = self.accesses[id(self.tiled.ends[0].formula.targets[0])]
+        access = self.accesses[id(self.tiled.epilogues[0].formula.targets[0])]
         return _load(builder, matrix_view(builder, access, spans, values), (0, 0), tile.type, tile.height)
 
     def _pieces(
@@ -445,7 +443,7 @@ class ProductWriter:
         start: Sequence[Value],
         sums: Sequence[str],
     ) -> list[Value]:
-        """The sums of all pieces: loops one inside the other that carry them; scaled where no scale changes inside."""
+        """The sums of all register tiles: nested loops that carry them; scaled where no scale changes inside."""
         changing = {name for item in self.scales for name in item.access.loops()}
         outer = sum(name in changing for name in self.tiled.roles.sums)
         if not self.scales or len(sums) != len(self.tiled.roles.sums) - outer:
@@ -562,7 +560,7 @@ class ProductWriter:
         tile: _Tile,
         start: Sequence[Value],
     ) -> list[Value]:
-        """Some steps of the inner sum; one by one where pieces would keep the rows of all of them in registers."""
+        """Some steps of the inner sum; one by one where tiles would keep the rows of all of them in registers."""
         (position, count), sums = steps, list(start)
         if len(start) == 1 or self.tiled.pack > 1:
             return self._add(builder, views, steps, tile, sums)
@@ -640,12 +638,12 @@ class ProductWriter:
     def _finish(
         self,
         builder: Builder,
-        end: End,
+        end: Epilogue,
         values: Mapping[str, Value],
         tile: _Tile,
         total: Value,
     ) -> None:
-        """Store what an output is made of, element by element of a tile."""
+        """The epilogue: compute an output element by element of a tile, and store it."""
         type_ = tile.type
         spans = (self.tiled.roles.row, tile.height), (tile.column, type_.columns)
         if end.formula.values[0] is not end.formula.targets[0]:
@@ -662,7 +660,7 @@ class ProductWriter:
     def _apply(
         self,
         builder: Builder,
-        end: End,
+        end: Epilogue,
         values: Mapping[str, Value],
         tile: _Tile,
         total: Value,
@@ -671,97 +669,13 @@ class ProductWriter:
         inner = builder.inner()
         here = self._here(inner, values, tile, (row, place))
         rows = (self.tiled.roles.row, self.tiled.extents[self.tiled.roles.row]) if tile.checked else ("", 0)
-        writing = EndWriter(self.tiled.real, self.tensors, end.extents, [inner])
+        writing = EpilogueWriter(self.tiled.real, self.tensors, end.extents, [inner])
         writing.accesses, writing.loops, (writing.row, writing.end) = self.accesses, here, rows
-        inner.give(writing.end_value(end, self.tiled.group.product.targets[0].tensor, value))
+        inner.give(writing.epilogue_value(end, self.tiled.group.product.targets[0].tensor, value))
         return builder.value(CoopApply(row, place, value, total, tile.type, inner.region()))
 
 
-@dataclass(slots=True)
-class EndWriter(TermWriter):
-    """Terms behind a sum: their elements are loaded by their accesses, the sum itself is a value."""
-
-    accesses: Mapping[int, Access] = field(default_factory=dict)
-    loops: Mapping[str, Value] = field(default_factory=dict)
-    sum: tuple[str, Value] = ("", Value(""))
-    known: Mapping[tuple[str, int | None], Value] = field(default_factory=dict)
-    """Tensors whose element is a value too."""
-    ready: Mapping[int, Value] = field(default_factory=dict)
-    """Elements that were loaded before, by their identity."""
-    row: str = ""
-    """The loop of the rows where a tile has more of them than there are."""
-    end: int = 0
-
-    def end_value(self, item: End, target: str, total: Value) -> Value:
-        """The value of an output at one element of the sum."""
-        self.sum = target, total
-        for name in dict.fromkeys(term.name for term in walk_terms(item.formula) if isinstance(term, Index)):
-            if any(symbol in self.loops for symbol in item.loops[name].symbols):
-                self.open_index(name, form_value(self.here, item.loops[name], self.loops))
-        if self.kind(item.formula.values[0]) != self.real:
-            raise Unsupported("what follows it is no real")
-        return self.value(item.formula.values[0])
-
-    def _apply(self, term: Apply) -> Value:
-        return self._by_reciprocal(term) or super(EndWriter, self)._apply(term)
-
-    def load(self, element: Element) -> Value:
-        """The element of a tensor, or of the sum."""
-        if (known := self.known.get(key_of(element))) is not None:
-            return known
-        if id(element) in self.ready:
-            return self.widen(self.ready[id(element)], self.held(element).element, self.kind(element))
-        if element.tensor == self.sum[0]:
-            return self.sum[1]
-        end = (self.row, self.end) if self.row else ("", None)
-        return load_outside(self, element, self.accesses[id(element)], self.loops, end)
-
-
-def load_outside(
-    writing: TermWriter,
-    element: Element,
-    access: Access,
-    loops: Mapping[str, Value],
-    end: tuple[str, int | None],
-) -> Value:
-    """An element of a tensor; lanes of a loop that are beyond its end touch no memory, and get 0."""
-    here, held = writing.here, writing.held(element)
-    stored, (name, last) = Scalar(stored_type(held.element)), end
-    if last is None or name not in access.loops():
-        found = here.load(access.memref, access.places(here, loops), stored)
-        return writing.widen(found, held.element, writing.kind(element))
-    inside = here.compare("lt", loops[name], here.constant(last))
-    then, otherwise, found = here.inner(), here.inner(), here.names.new()
-    then.give(then.load(access.memref, access.places(then, loops), stored))
-    otherwise.give(otherwise.constant(0 if stored.name in INTEGERS else 0.0, stored))
-    here.put(If(inside, then.region(), otherwise.region(), (stored,)), (found,))
-    return writing.widen(found, held.element, writing.kind(element))
-
-
 # --- loops --------------------------------------------------------------------------------------------------------
-
-
-def split_group(builder: Builder, loops: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Value]:
-    """The numbers of loops that the number of a work-group stands for, the last of them the closest."""
-    return split_number(builder, loops, sizes, lambda: builder.builtin("group_id", INDEX))
-
-
-def split_number(
-    builder: Builder, loops: Sequence[str], sizes: Mapping[str, int], number: Callable[[], Value]
-) -> dict[str, Value]:
-    """The numbers of loops that one number stands for, which is written where a loop has several steps."""
-    counted = [name for name in loops if sizes[name] > 1 or is_open(sizes[name])]
-    values = {name: builder.constant(0) for name in loops}
-    rest = number() if counted else None
-    for name in reversed(counted):
-        if rest is None:
-            break
-        if name == counted[0]:
-            values[name], rest = rest, None
-        else:
-            extent = builder.constant(sizes[name])
-            values[name], rest = builder.arith("rem", rest, extent), builder.arith("div", rest, extent)
-    return values
 
 
 def _begin_rows(builder: Builder, tiled: TiledProduct, values: dict[str, Value]) -> None:

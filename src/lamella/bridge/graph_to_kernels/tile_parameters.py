@@ -1,4 +1,4 @@
-"""Kernels while they are written: the tensors that their parameters are."""
+"""The parameters of kernels while they are written: the tensors that they are, and promises of alignment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lamella.bridge.graph_to_kernels.tiled import Key
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.fragments import WARP
 from lamella.lang.tensor.check.kinds import BYTES
-from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Parameter, Region, Value
+from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Parameter, Region, Scalar, Value
 from lamella.lang.tensor.nodes.types import FLOATS, make_memref
 
 FAULT = Parameter(Value("fault"), make_memref("i32", (1,)))
@@ -32,14 +32,14 @@ class TileKernel:
 
 
 def group_sizes(subgroups: int, registers: int | None = None) -> Dictionary:
-    """The attributes of a kernel whose work-groups are so many subgroups of threads, perhaps of few registers."""
+    """The attributes of a kernel: so many subgroups of threads in a work-group, and perhaps a register limit."""
     size = DictionaryEntry("work_group_size", (WARP * subgroups, 1))
     bound = () if registers is None else (DictionaryEntry("registers", registers),)
     return Dictionary((DictionaryEntry("subgroup_size", WARP), size, *bound))
 
 
 def promise_pairs(kernel: TileKernel, outputs: Iterable[Value]) -> TileKernel:
-    """The kernel whose outputs begin where two elements can be stored at once, and so do all their columns."""
+    """The kernel with the alignment of two elements promised for its outputs and all their columns."""
     names = {item.name for item in outputs}
     parameters = []
     for item in kernel.parameters:
@@ -79,3 +79,9 @@ class Parameters:
     def builder(self) -> Builder:
         """A builder whose values have other names."""
         return Builder(FreshNames({item.name for item in self.found.values()}))
+
+
+def tell_fault(builder: Builder, condition: Value) -> None:
+    """Set the fault flag on a condition."""
+    with builder.condition(condition) as inner:
+        inner.store(inner.constant(1, Scalar("i32")), FAULT.value, [inner.constant(0)])

@@ -1,4 +1,4 @@
-"""How wide tiles are: as wide as registers allow, and so that little is left behind the last whole one."""
+"""The width of register tiles: as wide as registers allow, and so that little is left behind the last whole one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHER_COST = 2.0
 
 
 def tile_width(extent: int, most: int, each: int = 1) -> int:
-    """The width of tiles along a loop, of which one step is `each` sums: that for which all tiles together cost least.
+    """The tile width along a loop, of which one step is `each` sums, for which all tiles together cost least.
 
     A tile costs its sums, or as much as a few where those wait for each other, and something for its beginning and end.
     """

@@ -1,10 +1,10 @@
-"""Contractions cut into tiles of cooperative matrices: products and convolutions of any rank, and what surrounds them.
+"""Tiling of contractions into cooperative matrices: products and convolutions of any rank, with their epilogues.
 
-A sum of products `y[…] += a[…] * b[…]` has four sorts of loops: the *row* loop lies closest in the output and counts
-one factor, *column* loops count the other factor, *batch* loops count both, *sums* none of the output. Rows go over
-lanes, columns are registers, and the sums run inside with the tile in registers: a convolution is a product whose
-column factor is read in place, window by window, so nothing is copied. The row factor is read in panels of some rows;
-where it does not lie so it is packed into a temporary, which for a weight happens once, when the model is loaded.
+A sum of products `y[…] += a[…] * b[…]` has four sorts of loops: the *row* loop (M) is contiguous in the output and
+counts one operand, *column* loops (N) count the other operand, *batch* loops count both, *sums* (K) none of the output.
+Rows go over lanes, columns are registers, and the sums run inside with the tile in registers. So a convolution is an
+implicit GEMM, whose column operand is read in place, window by window. The row operand is read in packed panels of some
+rows; where it does not lie so a kernel packs it, for a weight once, when the model is loaded.
 """
 
 from __future__ import annotations
@@ -78,22 +78,22 @@ FEWEST_COLUMNS = 4
 
 @dataclass(frozen=True, slots=True)
 class ProductGroup:
-    """A sum of products, and the outputs that are made of it."""
+    """A sum of products, its prologue, and its epilogues."""
 
     product: Contraction
-    ends: tuple[Contraction, ...] = ()
+    epilogues: tuple[Contraction, ...] = ()
     """`z = f(y, …)`, one for each output; none where the target itself leaves."""
-    front: tuple[Contraction, ...] = ()
+    prologue: tuple[Contraction, ...] = ()
     """`s += g(x, …)`, then `v = f(x, s, …)`, which one of the factors is: what its kernel computes on the way."""
     parts: int = 1
-    """Parts of its rows that ends read together, as items of the target: `y[i]` is then that of every part."""
+    """Gates: parts of its rows that epilogues read together, as items of the target: `y[i]` is that of every part."""
     copies: tuple[Contraction, ...] = ()
     """`w = z`, an output once more in another type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which loop is what; columns and batches from the outermost of the output to the closest."""
+    """The role of each loop; columns and batches from the outermost of the output to the contiguous one."""
 
     row: str
     columns: tuple[str, ...]
@@ -103,8 +103,8 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """An output that is made of the sum, its loops as forms over those of the sum."""
+class Epilogue:
+    """An output that is computed from the sum, its loops as forms over those of the sum."""
 
     formula: Contraction
     extents: Mapping[str, int]
@@ -116,7 +116,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A tensor whose elements products are multiplied with."""
+    """A tensor of scales of an operand."""
 
     key: Key
     access: Access
@@ -128,7 +128,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class TiledProduct:
-    """A contraction cut into tiles, ready to be written."""
+    """A contraction cut into tiles."""
 
     group: ProductGroup
     real: Scalar
@@ -139,9 +139,9 @@ class TiledProduct:
     column_factor: Access
     column_key: Key
     packed: bool
-    ends: tuple[End, ...]
+    epilogues: tuple[Epilogue, ...]
     accesses: Mapping[int, Access]
-    """The accesses of the ends by the identity of their elements, in the loops of the product."""
+    """The accesses of the epilogues by the identity of their elements, in the loops of the product."""
     scales: tuple[Scale, ...]
     """What products are multiplied with, none of which changes along the inner sum."""
     lanes: int
@@ -161,7 +161,7 @@ class TiledProduct:
     part: int = 0
     """Steps of the inner sum that are added up at a time, the sums in memory between them; 0 for all."""
     threads: bool = False
-    """Whether work-items are threads: each tile is a work-group, and more of a sum is under way at once."""
+    """Whether work-items are threads: each tile is a work-group, and more of a sum is in flight at once."""
     numbers: tuple[float, ...] = ()
     """What the codes of the row factor stand for, from the lowest on, where they are looked up in a table."""
 
@@ -206,7 +206,7 @@ class TiledProduct:
 
     @property
     def pack(self) -> int:
-        """Steps of the inner sum that lie together for each row: products of narrow factors are added so."""
+        """Steps of the inner sum that are packed together for each row, for dot products of narrow operands."""
         narrow = self.row_factor.element == self.column_factor.element
         count = PACKS.get(self.row_factor.element, 1) if self.packed and narrow and not self.nibbles else 1
         return count if self.extents[self.roles.sums[-1]] % count == 0 else 1
@@ -238,9 +238,9 @@ class TiledProduct:
         return replace(self, row_factor=scale.access, row_key=scale.key, roles=roles, nibbles=False)
 
     def packed_access(self, memref: Value) -> Access:
-        """The packed factor: rows of a panel closest, then the sums, the panels, the batches that it has.
+        """The packed operand: rows of a panel contiguous, then the sums, the panels, the batches that it has.
 
-        Where steps of the inner sum lie together, they are closest, and its loop counts pairs.
+        Where steps of the inner sum are packed together, they are contiguous, and its loop counts pairs.
         """
         batch = [name for name in self.roles.batch if self.row_factor.stride(name)]
         pair, inner = [PAIR] if self.pack > 1 else [], self.roles.sums[-1]
@@ -259,27 +259,27 @@ class TiledProduct:
 
 @dataclass(frozen=True, slots=True)
 class PreparedProduct:
-    """A sum of products with its accesses, loops that are neighbours everywhere as one."""
+    """A sum of products with its accesses, loops collapsed that are neighbours everywhere."""
 
     group: ProductGroup
     factors: tuple[Access, Access]
     keys: tuple[Key, Key]
-    ends: tuple[End, ...]
+    epilogues: tuple[Epilogue, ...]
     accesses: Mapping[int, Access]
-    """Of the ends, by the identity of their elements."""
+    """Of the epilogues, by the identity of their elements."""
     scales: tuple[Scale, ...]
     extents: Mapping[str, int]
     numbers: tuple[tuple[float, ...], tuple[float, ...]]
     """For each factor the table in which its codes are looked up, where they are."""
-    front: tuple[End, ...] = ()
+    prologue: tuple[Epilogue, ...] = ()
     """What stands before a factor, in the loops of the product."""
-    copies: tuple[End, ...] = ()
+    copies: tuple[Epilogue, ...] = ()
     """Ends once more in another type."""
 
     @property
-    def stored(self) -> tuple[End, ...]:
+    def stored(self) -> tuple[Epilogue, ...]:
         """All that leaves."""
-        return (*self.ends, *self.copies)
+        return (*self.epilogues, *self.copies)
 
     @property
     def outputs(self) -> list[Access]:
@@ -291,7 +291,7 @@ class PreparedProduct:
         found = [item for item, own in zip(self.factors, self.keys, strict=True) if own == key]
         return next((item for item in found if loop in item.loops()), found[0])
 
-    def copies_of(self, end: End) -> list[End]:
+    def copies_of(self, end: Epilogue) -> list[Epilogue]:
         """The copies of an output."""
         tensor = end.formula.targets[0].tensor
         return [item for item in self.copies if _copied(item.formula).tensor == tensor]
@@ -300,7 +300,7 @@ class PreparedProduct:
 def prepare_product(
     group: ProductGroup, tensors: Tensors, real: Scalar, with_tables: bool = False
 ) -> PreparedProduct:
-    """The accesses of a sum of products and of what is made of it; tables of codes only for who can look them up."""
+    """The accesses of a sum of products and of its epilogues; tables of codes only for who can look them up."""
     extents = extents_of(group.product)
     (sum_, *parts), tables = _factors(group.product, tensors, real)
     if any(tables) and not with_tables:
@@ -310,15 +310,17 @@ def prepare_product(
     factors = [substitute_loops(held_access(item, tensors, extents), digits) for item in parts]
     places = [place_of(item, digits, extents) for item in sum_.indices]
     extents = _split_extents(extents, digits)
-    ends = [find_end(item, sum_.tensor, places, tensors) for item in group.ends]
-    for end in ends:
+    epilogues = [find_epilogue(item, sum_.tensor, places, tensors) for item in group.epilogues]
+    for end in epilogues:
         _verify_covers(end, extents)
-    if not ends:
-        ends = [itself(group.product, sum_, extents, tensors)]
-    copies = tuple(_find_copy(item, ends, tensors, real) for item in group.copies)
-    front = _find_front(group, parts, places, digits, tensors)
-    accesses = {key: access for item in (*ends, *copies, *front) for key, access in item.accesses.items()}
-    fixed = frozenset(name for item in (*ends, *front) for name in _numbers(item))
+    if not epilogues:
+        epilogues = [itself(group.product, sum_, extents, tensors)]
+    copies = tuple(_find_copy(item, epilogues, tensors, real) for item in group.copies)
+    prologue = _find_prologue(group, parts, places, digits, tensors)
+    accesses = {
+        key: access for item in (*epilogues, *copies, *prologue) for key, access in item.accesses.items()
+    }
+    fixed = frozenset(name for item in (*epilogues, *prologue) for name in _numbers(item))
     if len(parts) > 2:
         # A scale for some elements along a sum has made two loops of it.
         factors = [split_axes(item, extents) for item in factors]
@@ -330,7 +332,8 @@ def prepare_product(
     keys = [key_of(item) for item in parts]
     scales = tuple(Scale(*pair) for pair in zip(keys[2:], fused[2 : len(parts)], strict=True))
     return PreparedProduct(
-        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(ends), by_element, scales, sizes, tables, front, copies
+        group, (fused[0], fused[1]), (keys[0], keys[1]), tuple(epilogues), by_element, scales, sizes, tables, prologue,
+        copies,
     )  # fmt: skip
 
 
@@ -360,7 +363,7 @@ def find_tiles(
     counted = roles.row, *roles.columns[-1:], roles.sums[-1]
     column_factor = with_room(found.factors[not flipped], sizes, counted)
     row_factor = with_room(row_factor, sizes, counted)
-    targets = {id(item) for end in found.ends for item in end.formula.targets}
+    targets = {id(item) for end in found.epilogues for item in end.formula.targets}
     accesses = {
         key: with_room(item, sizes, counted) if key in targets else item
         for key, item in found.accesses.items()
@@ -373,7 +376,7 @@ def find_tiles(
         blocked, block = len(widths) - 1, widths[-1]
     return TiledProduct(
         group, real, sizes, roles, row_factor, row_key, column_factor, found.keys[not flipped], packed,
-        found.ends, accesses,
+        found.epilogues, accesses,
         tuple(replace(item, fixed=item.key in constant) for item in found.scales), lanes, rows, widths, blocked, block,
         packed and _has_nibbles(tensors[row_key], (row_factor, column_factor), roles.sums[-1]),
         row_key in constant, part if blocked == 0 else 0, target.has_threads, found.numbers[flipped],
@@ -381,13 +384,13 @@ def find_tiles(
 
 
 def _part(found: PreparedProduct, roles: Roles, packed: bool, real: Scalar) -> int:
-    """Steps of the inner sum that are added up at a time; 0 where all of them are.
+    """Cache blocking along K: steps of the inner sum that are added at a time; 0 where all of them are.
 
     A long sum reads so much for each tile that nothing of it is in a cache when the next tile comes by.
     """
     steps = [found.extents.get(name, 1) for name in roles.sums]
     columns = [found.extents[name] for name in roles.columns]
-    is_plain = not found.group.ends and not found.scales and len(columns) == 1 and len(steps) == 1
+    is_plain = not found.group.epilogues and not found.scales and len(columns) == 1 and len(steps) == 1
     is_alike = all(item.element == real.name for item in (*found.factors, *found.outputs))
     if not is_plain or not is_alike or any(map(is_open, (*steps, *columns))):
         return 0
@@ -455,7 +458,7 @@ def _held_type(element: Element, tensors: Tensors) -> str:
 def _find_digits(group: ProductGroup, target: Element, extents: Mapping[str, int]) -> dict[str, Form]:
     """Loops of the sum that its readers count in two or more: the loop as a form over its digits."""
     found: dict[str, Form] = {}
-    for end in group.ends:
+    for end in group.epilogues:
         own = extents_of(end)
         for element in meeting(end, target.tensor):
             for index, sums in zip(element.indices, target.indices, strict=True):
@@ -501,8 +504,8 @@ def meeting(formula: Contraction, tensor: str) -> list[Element]:
     return [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor == tensor]
 
 
-def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> End:
-    """A formula with its loops in those of the sum, which it reads element by element."""
+def find_epilogue(formula: Contraction, tensor: str, places: Sequence[Form], tensors: Tensors) -> Epilogue:
+    """An epilogue, with its loops in those of the sum, which it reads element by element."""
     own = extents_of(formula)
     if formula.sign not in ("=", ":=") or formula.condition is not None or len(formula.targets) != 1:
         raise Unsupported("what follows it is no plain assignment")
@@ -511,24 +514,26 @@ def find_end(formula: Contraction, tensor: str, places: Sequence[Form], tensors:
         raise Unsupported("it has loops that the sum has not")
     others = [item for item in walk_terms(formula) if isinstance(item, Element) and item.tensor != tensor]
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in others}
-    return End(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
+    return Epilogue(formula, own, loops, accesses, {id(item): key_of(item) for item in others})
 
 
-def _verify_covers(end: End, extents: Mapping[str, int]) -> None:
-    """Refuse what is made of a part of the sum alone: a tile would write behind its end."""
+def _verify_covers(end: Epilogue, extents: Mapping[str, int]) -> None:
+    """Refuse an epilogue that reads a part of the sum alone: a tile would write behind its end."""
     box = {name: (0, extent - 1) for name, extent in extents.items()}
     if any(form.bounds(box)[1] >= end.extents[name] for name, form in end.loops.items()):
         raise Unsupported("what follows it is made of a part of the sum")
 
 
-def _find_copy(formula: Contraction, ends: Sequence[End], tensors: Tensors, real: Scalar) -> End:
+def _find_copy(
+    formula: Contraction, epilogues: Sequence[Epilogue], tensors: Tensors, real: Scalar
+) -> Epilogue:
     """An output once more, its loops in those of the sum; of what is rounded a copy is another number than the sum."""
     source = _copied(formula)
-    for end in ends:
+    for end in epilogues:
         (target,) = end.formula.targets
         if target.tensor == source.tensor and stored_type(tensors[key_of(target)].element) == real.name:
             places = [_in_loops(place_of(index, {}, end.extents), end.loops) for index in target.indices]
-            return find_end(formula, target.tensor, places, tensors)
+            return find_epilogue(formula, target.tensor, places, tensors)
     raise Unsupported("it is no copy of an output")
 
 
@@ -540,26 +545,28 @@ def _copied(formula: Contraction) -> Element:
     return value
 
 
-def _find_front(
+def _find_prologue(
     group: ProductGroup,
     factors: Sequence[Element],
     places: Sequence[Form],
     digits: Mapping[str, Form],
     tensors: Tensors,
-) -> tuple[End, ...]:
-    """What stands before a factor, its loops in those of the product: sums, then the map that makes the factor."""
-    if not group.front:
+) -> tuple[Epilogue, ...]:
+    """The prologue of an operand, its loops in those of the product: reductions, then the map."""
+    if not group.prologue:
         return ()
-    *sums, map_ = group.front
+    *sums, map_ = group.prologue
     made, extents = map_.targets[0].tensor, extents_of(group.product)
     factor = next(item for item in factors if item.tensor == made)
-    last = find_end(map_, made, [place_of(item, digits, extents) for item in factor.indices], tensors)
+    last = find_epilogue(map_, made, [place_of(item, digits, extents) for item in factor.indices], tensors)
     kept = {name for place in places for name in place.symbols}
     steps = {name: extent for name, extent in _split_extents(extents, digits).items() if name not in kept}
-    return (*(_find_front_sum(item, last, steps, tensors) for item in sums), last)
+    return (*(_find_prologue_sum(item, last, steps, tensors) for item in sums), last)
 
 
-def _find_front_sum(formula: Contraction, front: End, steps: Mapping[str, int], tensors: Tensors) -> End:
+def _find_prologue_sum(
+    formula: Contraction, prologue: Epilogue, steps: Mapping[str, int], tensors: Tensors
+) -> Epilogue:
     """A sum along the rows of a factor that is made with it; `steps` are the extents of the loops of the product's sum.
 
     Where it reads what the factor is made of, it does so at the same place.
@@ -570,9 +577,9 @@ def _find_front_sum(formula: Contraction, front: End, steps: Mapping[str, int], 
     read = [item for item in walk_terms(formula) if isinstance(item, Element) and item is not target]
     pairs = []
     for mine in (target, *read):
-        for element in meeting(front.formula, mine.tensor):
-            forms = [place_of(index, {}, front.extents) for index in element.indices]
-            pairs.append((mine, [_in_loops(form, front.loops) for form in forms]))
+        for element in meeting(prologue.formula, mine.tensor):
+            forms = [place_of(index, {}, prologue.extents) for index in element.indices]
+            pairs.append((mine, [_in_loops(form, prologue.loops) for form in forms]))
     loops = meet(pairs, own)
     summed = [name for name in own if name in loops and not loops[name].symbols.isdisjoint(steps)]
     long = {name for name, extent in steps.items() if extent > 1}
@@ -581,7 +588,7 @@ def _find_front_sum(formula: Contraction, front: End, steps: Mapping[str, int], 
     if find_digits(loops[summed[0]], steps, own[summed[0]]) is None:
         raise Unsupported("a sum before it is not over whole rows of its factor")
     accesses = {id(item): substitute_loops(held_access(item, tensors, own), loops) for item in read}
-    return End(formula, own, loops, accesses, {id(item): key_of(item) for item in read})
+    return Epilogue(formula, own, loops, accesses, {id(item): key_of(item) for item in read})
 
 
 def _in_loops(form: Form, loops: Mapping[str, Form]) -> Form:
@@ -589,10 +596,10 @@ def _in_loops(form: Form, loops: Mapping[str, Form]) -> Form:
     return weighted_sum(form.constant, ((loops[name], factor) for name, factor in form.terms))
 
 
-def itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> End:
+def itself(product: Contraction, target: Element, extents: Mapping[str, int], tensors: Tensors) -> Epilogue:
     """The sum as its own output: `y = y`."""
     access = held_access(target, tensors, extents)
-    return End(
+    return Epilogue(
         Contraction((target,), "=", (target,), product.loops),
         extents,
         {name: Affine(0, ((name, 1),)) for name in extents},
@@ -642,7 +649,7 @@ def verify_whole(target: Element, shape: Sequence[int], extents: Mapping[str, in
         raise Unsupported("its steps are not the elements of its target")
 
 
-def _numbers(item: End) -> Iterator[str]:
+def _numbers(item: Epilogue) -> Iterator[str]:
     """The loops of the sum whose numbers a formula computes with, other than to find its elements."""
     done: set[int] = set()
     waiting: list[object] = list(item.formula.values)
@@ -667,7 +674,7 @@ def walk_terms(formula: Contraction) -> Iterator[object]:
 def find_roles(
     outputs: Sequence[Access], left: Access, right: Access, sizes: Mapping[str, int], scaled: set[str]
 ) -> tuple[Roles, bool]:
-    """Which loop is what, and whether the second factor has the rows; sums along which scales change are outside."""
+    """The role of each loop, and whether the second operand has the rows; sums with changing scales are outside."""
     output = outputs[0]
     ordered = sorted((name for name in sizes if output.stride(name)), key=lambda name: -output.stride(name))
     if not ordered:
@@ -693,7 +700,7 @@ def find_roles(
 
 
 def _inner_sum(sums: Sequence[str], factors: Sequence[Access], sizes: Mapping[str, int]) -> str:
-    """The longest sum that counts a mode of its own, not one that columns count too, as windows do; else one step."""
+    """The longest K loop with a mode of its own, not one that columns count too, as windows do; else one step."""
     alone = [
         name
         for name in sums
@@ -703,7 +710,7 @@ def _inner_sum(sums: Sequence[str], factors: Sequence[Access], sizes: Mapping[st
 
 
 def _is_packed(factor: Access, roles: Roles, constant: bool, columns: int) -> bool:
-    """Whether the row factor is packed: what never changes always is, the rest where its rows do not lie closest."""
+    """Whether the row operand is packed: constants always are, the rest where rows are not contiguous."""
     if constant:
         return True
     inner = factor.axis(roles.sums[-1])
@@ -731,7 +738,7 @@ def _is_even(axis: Axis | None, inner: str) -> bool:
 def _tile(
     roles: Roles, sizes: Mapping[str, int], target: Target, real: Scalar, columns: int
 ) -> tuple[int, int, tuple[int, ...]]:
-    """The rows of a vector and of a panel, and how many steps of each column loop a tile has."""
+    """The rows of a vector and of a panel, and how many steps of each column loop a register tile has."""
     lanes = max(1, target.vector_bytes // (8 if real.name == "f64" else 4))
     extents = [sizes[name] for name in roles.columns]
     few = lanes + lanes // 2 if lanes == WIDE_LANES else lanes
@@ -752,7 +759,7 @@ def _tile(
 def _blocks(
     factor: Access, roles: Roles, sizes: Mapping[str, int], tile: tuple[int, tuple[int, ...]]
 ) -> tuple[int, int]:
-    """Which column loop is cut into blocks and how large they are: what a block reads stays in the second cache."""
+    """Cache blocking: the column loop that is cut into blocks for the second-level cache, and their size."""
     rows, widths = tile
     size = BYTES[factor.element]
     inside = {name: sizes[name] for name in roles.sums}
@@ -775,7 +782,7 @@ def _blocks(
 
 
 def _is_uneven(parts: int, roles: Roles, sizes: Mapping[str, int], tile: tuple[int, int]) -> bool:
-    """Whether two threads cannot share so many blocks evenly, and would if there were one more."""
+    """Whether two threads cannot share so many blocks evenly, and would if there were one more (load balance)."""
     rows, place = tile
     shared = [sizes[name] for name in (*roles.batch, *roles.columns[: place + 1])]
     if any(map(is_open, (*shared, sizes[roles.row]))):

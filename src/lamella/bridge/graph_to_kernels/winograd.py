@@ -1,7 +1,7 @@
-"""Winograd's convolution F(2x2, 3x3): 16 products for 4 outputs of a 3x3 window, where a sum has 36.
+"""Winograd convolution F(2x2, 3x3): 16 products for 4 outputs of a 3x3 window, where a direct sum has 36.
 
     U = G w Gᵀ      once, when the model is loaded       V = Bᵀ x B       of each 4x4 tile of the input, tiles 2 apart
-    M[k] = U[k] V[k], 16 products over the channels      y = Aᵀ M A       and what follows the sum
+    M[k] = U[k] V[k], 16 products over the channels      y = Aᵀ M A       and the epilogue
 
 G halves, and A and B only add, so that the error stays that of sums of a few times as many terms.
 """
@@ -17,8 +17,10 @@ from lamella.base.dtype import F32
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis, form_value
+from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
+from lamella.bridge.graph_to_kernels.epilogue import EpilogueWriter
 from lamella.bridge.graph_to_kernels.terms import TensorView
-from lamella.bridge.graph_to_kernels.tile_kernels import EndWriter, split_group, write_tiles
+from lamella.bridge.graph_to_kernels.tile_kernels import write_tiles
 from lamella.bridge.graph_to_kernels.tile_parameters import Parameters, TileKernel
 from lamella.bridge.graph_to_kernels.tiled import Key, PreparedProduct, ProductGroup, Tensors, find_tiles
 from lamella.kernels.build import Builder
@@ -273,7 +275,7 @@ def _write_weights(plan: WinogradProduct) -> TileKernel:
     target = parameters.add((WEIGHTS, None), plan.weights)
     source = parameters.add(found.keys[plan.weight], found.factors[plan.weight])
     builder = parameters.builder()
-    values = split_group(builder, [plan.row], plan.extents)
+    values = delinearize_group(builder, [plan.row], plan.extents)
     with builder.foreach([builder.constant(plan.extents[plan.channel])]) as (inner, (channel,)):
         here = {plan.row: values[plan.row], plan.channel: channel}
         window = [
@@ -333,7 +335,7 @@ def _each_tile(
 ) -> int:
     """Write for each tile and block of lanes, a row of tiles in a work-group; gives the number of those."""
     outer, extents = [*plan.batch, plan.columns[0]], plan.extents
-    values = split_group(builder, outer, extents)
+    values = delinearize_group(builder, outer, extents)
     with builder.parallel() as region:
         zero, blocks = region.constant(0), region.constant(extents[lane] // LANES)
         item = region.cast(region.builtin("subgroup_local_id", LANE), INDEX)
@@ -380,7 +382,7 @@ class _OutputWriter:
     def write(self) -> StripKernel:
         """Write it."""
         found, parameters = self.plan.found, _StripParameters(self.plan)
-        for end in found.ends:
+        for end in found.epilogues:
             for key in end.accesses:
                 self.accesses[key] = parameters.add(end.keys[key], found.accesses[key])
         self.sums = parameters.found.add((SUMS, None), self.plan.sums)
@@ -408,11 +410,11 @@ class _OutputWriter:
 
     def _finish(self, builder: Builder, values: dict[str, Value], total: Value) -> None:
         target = self.plan.found.group.product.targets[0].tensor
-        for end in self.plan.found.ends:
+        for end in self.plan.found.epilogues:
             formula, value = end.formula, total
             if formula.values[0] is not formula.targets[0]:
-                writing = EndWriter(REAL, self.tensors, end.extents, [builder])
+                writing = EpilogueWriter(REAL, self.tensors, end.extents, [builder])
                 writing.accesses, writing.loops = self.accesses, values
-                value = writing.end_value(end, target, total)
+                value = writing.epilogue_value(end, target, total)
             access = self.accesses[id(formula.targets[0])]
             builder.store(value, access.memref, access.places(builder, values))

@@ -1,11 +1,11 @@
-"""Launches that become one: on a GPU a launch costs more than a small kernel computes.
+"""Launch fusion: on a GPU a launch costs more than a small kernel computes.
 
 Small launches in a row are *phases* of one kernel with one work-group: each subgroup takes work-groups of a phase in
-turn. Phases that have nothing to do with each other run side by side, in many work-groups where there are no others;
-barriers stand between the others. What one multiprocessor moves slower than a launch begins stays a launch. Where a
-larger launch alone reads what small ones before it make, each of its work-groups makes that itself, in local memory,
-unless that costs more: the norm before a product, the activation between two. What only phases touch lies in local
-memory. A copy of memory that lies in a row is no launch at all: who reads it reads the original.
+turn. Independent phases run side by side (horizontal fusion), in many work-groups where there are no others; barriers
+stand between the others. What one multiprocessor moves slower than a launch begins stays a launch. A larger launch
+absorbs small producers that it alone reads, unless that costs more: each of its work-groups recomputes them in local
+memory (the norm before a product, the activation between two). A contiguous copy is no launch at all: who reads it
+reads the original.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from dataclasses import field, replace
 
 from lamella.base.errors import Unsupported
 from lamella.base.records import dataclass
+from lamella.kernels.fuse_launches.consumers import ConsumerFusion
 from lamella.kernels.fuse_launches.copies import forward_copies
-from lamella.kernels.fuse_launches.owners import Owners
+from lamella.kernels.fuse_launches.dependent_launch import FEW_BYTES, mark_early_loads
 from lamella.kernels.fuse_launches.phase_writer import PhaseMemory, PhaseWriter
 from lamella.kernels.fuse_launches.phases import (
     LAUNCH_BYTES,
@@ -27,7 +28,6 @@ from lamella.kernels.fuse_launches.phases import (
     find_levels,
     find_phase,
 )
-from lamella.kernels.fuse_launches.promises import FEW_BYTES, fit_promises
 from lamella.kernels.launches import Launch, LaunchList
 from lamella.lang.tensor.nodes import Function
 
@@ -57,7 +57,7 @@ def fuse_launches(
         fusing.add(launch)
     fusing.flush()
     made = {item.name: item for item in fusing.made.values()}
-    fewer, promised = fit_promises(
+    fewer, promised = mark_early_loads(
         _pruned(replace(forwarded, launches=tuple(fusing.done))), {**functions, **made}
     )
     used = {launch.kernel for launch in fewer.launches}
@@ -65,7 +65,7 @@ def fuse_launches(
 
 
 def _first_things_first(whole: LaunchList, functions: Mapping[str, Function]) -> LaunchList:
-    """The list with launches at its beginning that make a little of a little, and wait for no other one.
+    """The list with small independent launches hoisted to its beginning.
 
     Positions are such: each layer rotates by them, and the first one would wait for its own norm as well otherwise.
     """
@@ -106,10 +106,10 @@ class _Fusing:
     _row: list[Phase] = field(default_factory=list)
     _uses: Counter[str] = field(default_factory=Counter)
     _outside: frozenset[str] = frozenset()
-    _owners: Owners = field(init=False)
+    _owners: ConsumerFusion = field(init=False)
 
     def __post_init__(self) -> None:
-        self._owners = Owners(self.whole, self.functions)
+        self._owners = ConsumerFusion(self.whole, self.functions)
         for launch in self.whole.launches:
             self._uses.update({item.buffer for item in launch.arguments})
         views = (*self.whole.inputs.values(), *self.whole.outputs.values())
@@ -119,7 +119,7 @@ class _Fusing:
         """The next launch of the list."""
         phase = find_phase(launch, self.functions)
         if phase is None:
-            if not self._add_owner(launch):
+            if not self._add_consumer(launch):
                 self.flush()
                 self.done.append(launch)
         elif phase.is_small:
@@ -130,7 +130,7 @@ class _Fusing:
             self._add_large(phase)
 
     def _add_large(self, phase: Phase) -> None:
-        """A launch of many work-groups, with those before it that it can do again in each of them."""
+        """A launch of many work-groups, with producers before it that each of them can recompute."""
         for count in range(min(len(self._row), MOST_PHASES), 0, -1):
             rest, taken = self._row[:-count], self._row[-count:]
             worth = phase.launch.groups <= MOST_REPEATED and _is_worth_repeating(taken, phase)
@@ -146,13 +146,13 @@ class _Fusing:
         self.flush()
         self.done.append(phase.launch)
 
-    def _add_owner(self, launch: Launch) -> bool:
-        """A launch of larger work-groups, with those before it that they can do each for itself."""
-        owner = self._owners.find(launch) if self._row else None
-        for count in range(len(self._row) if owner is not None else 0, 0, -1):
+    def _add_consumer(self, launch: Launch) -> bool:
+        """A launch of larger work-groups, with producers before it that each can compute for itself."""
+        consumer = self._owners.find(launch) if self._row else None
+        for count in range(len(self._row) if consumer is not None else 0, 0, -1):
             rest, taken = self._row[:-count], self._row[-count:]
             try:
-                found = self._own(taken, owner) if owner is not None else launch
+                found = self._absorb(taken, consumer) if consumer is not None else launch
             except Unsupported:
                 continue
             self._row = rest
@@ -161,10 +161,10 @@ class _Fusing:
             return True
         return False
 
-    def _own(self, taken: Sequence[Phase], owner: Phase) -> Launch:
-        """One launch for that of an owner and those that it takes over."""
-        sharing = self._owners.find_sharing(taken, owner)
-        phases = (*taken, owner)
+    def _absorb(self, taken: Sequence[Phase], consumer: Phase) -> Launch:
+        """One launch for a consumer and the producers that it absorbs."""
+        sharing = self._owners.find_sharing(taken, consumer)
+        phases = (*taken, consumer)
         memory = PhaseMemory(self.whole, phases, self._private(phases), False, sharing.parts)
         before = {launch.arguments[place].buffer for launch in self.done for place in launch.writes}
         waiting = {item.launch.arguments[place].buffer for item in self._row for place in item.launch.writes}
@@ -174,11 +174,11 @@ class _Fusing:
         key = PhaseWriter(memory, 0).key(phases, False), numbers, sharing.teams
         if key not in self.made:
             name = f"owned_{len(self.made)}"
-            self.made[key] = self._owners.write(name, memory, taken, owner, (sharing, settled))
-        return self._launch(self.made[key], memory, owner.launch.groups, owner.launch)
+            self.made[key] = self._owners.write(name, memory, taken, consumer, (sharing, settled))
+        return self._launch(self.made[key], memory, consumer.launch.groups, consumer.launch)
 
     def _is_private(self, taken: Sequence[Phase], phase: Phase) -> bool:
-        """Whether nobody but these and the last launch sees what these make, which the last one reads."""
+        """Whether only these and the last launch touch what these write (no other reader)."""
         private = self._private([*taken, phase])
         made = {item.launch.arguments[place].buffer for item in taken for place in item.launch.writes}
         read = {item.buffer for item in phase.launch.arguments}
@@ -201,13 +201,13 @@ class _Fusing:
         }
 
     def flush(self) -> None:
-        """Write the small launches that wait, as one where that goes."""
+        """Emit the small launches that wait, fused where possible."""
         row, self._row = self._row, []
         for run in _runs(row):
             self.done += self._join(run)
 
     def _join(self, run: Sequence[Phase]) -> Sequence[Launch]:
-        """One launch for several that follow each other, where that goes."""
+        """Vertical fusion: one launch for several that follow each other, where possible."""
         if len(run) > 1:
             with suppress(Unsupported):
                 beside = len(find_levels(run)) == 1
@@ -215,7 +215,7 @@ class _Fusing:
         return [item.launch for item in run]
 
     def _put_beside(self, phases: Sequence[Phase]) -> Launch:
-        """One launch for several of which none touches what another one writes."""
+        """Horizontal fusion: one launch for several independent ones."""
         memory = PhaseMemory(self.whole, phases, set(), False)
         writer = PhaseWriter(memory, BESIDE_SUBGROUPS)
         key = "beside", writer.key(phases, False)
@@ -236,7 +236,7 @@ class _Fusing:
         )
 
     def _fuse(self, phases: Sequence[Phase], repeated: bool) -> Launch:
-        """One launch for several; with `repeated` all but the last are done in each work-group of the last."""
+        """One launch for several; with `repeated` all but the last are recomputed in each work-group of the last."""
         memory = PhaseMemory(self.whole, phases, self._private(phases), repeated)
         groups = phases[-1].launch.groups
         writer = PhaseWriter(memory, _subgroups(phases, repeated))
@@ -263,7 +263,7 @@ def _runs(row: Sequence[Phase]) -> Iterator[list[Phase]]:
 
 
 def _is_worth_repeating(taken: Sequence[Phase], phase: Phase) -> bool:
-    """Whether work-groups that do again what some launches did move less than those launches would cost."""
+    """Whether recomputing launches in each work-group moves less than those launches would cost."""
     turns = -(-phase.launch.groups // (SHARED_SUBGROUPS * MULTIPROCESSORS))
     return turns * sum(item.moved for item in taken) <= LAUNCH_BYTES * len(taken)
 

@@ -1,4 +1,4 @@
-"""Copies of memory in a row that become no launch: who reads the copy reads the original."""
+"""Copy forwarding: contiguous copies become no launch, and who reads the copy reads the original."""
 
 from __future__ import annotations
 

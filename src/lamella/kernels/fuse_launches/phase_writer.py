@@ -1,4 +1,4 @@
-"""The kernel that phases become: its memory, and its text."""
+"""The kernel that phases become: its parameters, its local memory, and its text."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ LANE = Scalar("i32")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedPart:
-    """The elements of a buffer that a work-group touches: as many for each, the same step from one to the next."""
+class GroupSlice:
+    """The slice of a buffer that a work-group touches: as many elements for each, at the same stride."""
 
     first: int
     step: int
@@ -57,7 +57,7 @@ class PhaseMemory:
     phases: Sequence[Phase]
     private: set[str]
     repeated: bool
-    parts: Mapping[str, OwnedPart] = field(default_factory=dict)
+    parts: Mapping[str, GroupSlice] = field(default_factory=dict)
     """What one work-group touches of each buffer that is written, where each does what it alone reads."""
     views: dict[str, BufferView] = field(default_factory=dict)
     kept: dict[str, Parameter] = field(default_factory=dict)
@@ -127,7 +127,7 @@ def _promised(parameters: Sequence[Parameter]) -> Parameter:
 
 @dataclass(slots=True)
 class PhaseWriter:
-    """A fused kernel while it is written."""
+    """Writes a fused kernel."""
 
     memory: PhaseMemory
     subgroups: int
@@ -138,7 +138,7 @@ class PhaseWriter:
     """Where the part of a buffer begins that a work-group has in local memory, where that is not the start."""
 
     def key(self, phases: Sequence[Phase], repeated: bool) -> object:
-        """What fused kernels have in common that are one."""
+        """What makes two fused kernels equal."""
         memory, numbers = self.memory, dict[str, int]()
         for name in (*memory.views, *memory.local):
             numbers[name] = len(numbers)
@@ -177,7 +177,7 @@ class PhaseWriter:
         return self.close(name, parameters, builder)
 
     def write_beside(self, name: str, phases: Sequence[Phase]) -> Function:
-        """Write a kernel of phases that have nothing to do with each other, each subgroup with a work-group of one."""
+        """Write a kernel of independent phases (horizontal fusion), each subgroup with a work-group of one."""
         parameters, builder = self.begin()
         with builder.parallel() as region:
             own, count = region.builtin("subgroup_id", LANE), region.constant(self.subgroups)
@@ -240,7 +240,7 @@ class PhaseWriter:
     def write_groups(
         self, builder: Builder, phase: Phase, groups: int, taken: int, first: Value | None = None
     ) -> None:
-        """Some work-groups of a launch from the first on, one for each subgroup from the first that is not taken."""
+        """Some work-groups of a launch from the first on, one for each free subgroup."""
         own, taken = builder.cast(builder.builtin("subgroup_id", LANE), INDEX), taken % self.subgroups
         count = builder.constant(self.subgroups)
         if taken:
@@ -299,7 +299,7 @@ def is_group_number(statement: Statement) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row of a memref that a kernel stores: a copy of values that lie elsewhere in the same order."""
+    """A row of a memref that a kernel stores, forwarded to its readers: a copy of values that lie elsewhere."""
 
     mode: int
     """The mode that counts rows."""
@@ -362,7 +362,7 @@ class SpmdWriter:
         builder.put(node, results)
 
     def _write_forwarded(self, builder: Builder, node: Load, results: Sequence[Value]) -> None:
-        """A load of what may be in the row that the kernel stores: that one is read where it comes from."""
+        """Store-to-load forwarding: a load of what may be in the stored row reads where it comes from."""
         row, old, new = self.rows[node.operand.name], self.writer.names.new(), self.writer.names.new()
         builder.put(node, (old,))
         indices = list(node.indices)

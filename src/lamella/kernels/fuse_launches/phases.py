@@ -66,7 +66,7 @@ class Phase:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether one multiprocessor moves what it touches slower than a launch begins that has all of them."""
+        """Whether it is bandwidth-bound: slower on one multiprocessor than a launch begins that has all of them."""
         return self.moved > LAUNCH_BYTES
 
 
@@ -205,7 +205,7 @@ def _bytes(region: Region, lengths: _Lengths, lanes: int) -> int:
 
 
 def find_levels(phases: Sequence[Phase]) -> list[list[Phase]]:
-    """Phases in the order in which they run: those of one level touch nothing that another of it writes."""
+    """Phases in topological order: those of one level are independent of each other."""
     levels: list[int] = []
     for number, item in enumerate(phases):
         before = [levels[other] + 1 for other in range(number) if _conflict(phases[other], item)]
@@ -217,7 +217,7 @@ def find_levels(phases: Sequence[Phase]) -> list[list[Phase]]:
 
 
 def _conflict(one: Phase, other: Phase) -> bool:
-    """Whether one of two launches writes memory that the other touches."""
+    """Whether one of two launches writes memory that the other touches (a data hazard)."""
     touched, written = (one.launch.arguments, other.launch.arguments), (_written(one), _written(other))
     return any(
         _meet(first, second)

@@ -1,10 +1,10 @@
-"""The pass that raises loads for machines whose work-items are threads, which then wait for all of them at once.
+"""Load hoisting for GPUs (instruction scheduling): loads stand first, so that many are in flight at once.
 
-Threads issue their instructions in order, and no assembler moves a load past a store that might write what it reads, or
-past a division, which is a branch to it. Here it is known: a memref that a kernel only loads from is none that it
-writes, since a launch refuses arrays that overlap. So loads stand where the statements begin that run in a row, with
-what computes their places. Those of memory that no other kernel writes either stand where the work-items begin: a GPU
-runs them while the kernel before still works.
+Threads issue their instructions in order, and no assembler moves a load past a store that might alias it, or past a
+division, which is a branch to it. Here it is known: a memref that a kernel only loads from is none that it writes,
+since a launch refuses arrays that overlap. So loads stand where the statements begin that run in a row, with what
+computes their places. Those of memory that no other kernel writes either stand where the work-items begin: a GPU runs
+them while the predecessor still works (programmatic dependent launch).
 """
 
 from __future__ import annotations

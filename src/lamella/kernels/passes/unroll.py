@@ -1,4 +1,4 @@
-"""The pass that unrolls loops which ask for it: whole, or a few trips at a time with a loop for the rest."""
+"""Loop unrolling for loops that ask for it: whole, or by a factor with a remainder loop."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lamella.backend.cuda import driver
-from lamella.backend.cuda.assembling import settle
+from lamella.backend.cuda.assembler import settle
 from lamella.backend.cuda.lists import MakeChoice
-from lamella.backend.cuda.room import DeviceRoom
+from lamella.backend.cuda.memory import SharedDeviceMemory
 from lamella.backend.cuda.stored import decode_segment, encode_segment
 from lamella.backend.executor.segments import OnceResults, Segment
 from lamella.backend.executor.stored import StoredExecutable, StoredExtents
@@ -56,7 +56,7 @@ def compile(model: languages.Model, backend: str, options: Options) -> Executabl
     key = graph_key(model, options, here)
     settle()
     content = store.get(key)
-    tensors, room = outer_tensors(model), DeviceRoom()
+    tensors, room = outer_tensors(model), SharedDeviceMemory()
     found = None if content is None else decode_segment(content, tensors, options.limits, room, OnceResults())
     if found is not None:
         executable = StoredExecutable(
@@ -102,7 +102,7 @@ class KeptExtents:
     """What was compiled for a GPU of a graph that leaves extents open, in the user's cache."""
 
     def __init__(
-        self, store: ObjectCache, model: Model, options: Options, room: DeviceRoom, choose: MakeChoice
+        self, store: ObjectCache, model: Model, options: Options, room: SharedDeviceMemory, choose: MakeChoice
     ) -> None:
         self._store, self._model, self._options = store, model, options
         self._room, self._choose = room, choose

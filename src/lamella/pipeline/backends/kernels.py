@@ -26,7 +26,7 @@ from lamella.backend.cuda.compile import device_target, fit_kernels
 from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.greedy import GreedyChoice
 from lamella.backend.cuda.machine import CudaMachine
-from lamella.backend.cuda.room import DeviceRoom
+from lamella.backend.cuda.memory import SharedDeviceMemory
 from lamella.backend.drawing import Drawn, name_inputs, refuse_missing, types_of
 from lamella.backend.executor.extents import Extents
 from lamella.backend.executor.inputs import choose_extent
@@ -138,7 +138,7 @@ class SharedMemory:
     """What the launch lists of an executable share, whatever the extents: arenas, and copies on a device."""
 
     host: SharedArena = field(default_factory=SharedArena)
-    device: DeviceRoom = field(default_factory=DeviceRoom)
+    device: SharedDeviceMemory = field(default_factory=SharedDeviceMemory)
 
 
 def compile_kernel_graph(model: KernelGraph, backend: str, options: Options) -> KernelExecutable:

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Protocol
 
 from lamella.backend.cuda import missing
+from lamella.backend.cuda.autotune import DeviceMeasurer
 from lamella.backend.cuda.compile import device_target
-from lamella.backend.cuda.measuring import DeviceMeasurer
 from lamella.base.errors import InputError
 from lamella.base.object_cache import ObjectCache, open_cache
 from lamella.base.package import fingerprint

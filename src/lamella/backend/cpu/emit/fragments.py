@@ -1,8 +1,8 @@
-"""Cooperative matrices as the tensor cores of NVIDIA hold them: fragments of 16 x 16, 16 x 8 and 8 x 16 elements.
+"""Fragments: cooperative matrices in the register layout of NVIDIA's `mma`, of 16 x 16, 16 x 8 and 8 x 16 elements.
 
 A product is computed transposed, C' = B' A' (the factor on the right is what the hardware calls A): then two
-neighbouring rows of C, which lie side by side in memory, are in the registers of one thread. With g = lane / 4 and
-t = lane mod 4 a thread holds of each block of 8 rows by 16 columns of C the elements (2t, g), (2t+1, g), (2t, g+8) and
+neighbouring rows of C, which lie side by side in memory, are in the registers of one thread. With g = lane / 4 and t =
+lane mod 4 a thread holds of each block of 8 rows by 16 columns of C the elements (2t, g), (2t+1, g), (2t, g+8) and
 (2t+1, g+8); blocks are numbered along the rows first. Of a factor it holds words of two neighbouring k. Of one row,
 which is a matrix too, it holds the elements of columns g and g+8, of one column those of rows 2t and 2t+1.
 """
@@ -87,7 +87,7 @@ def emit_reduce(context: EmitContext, reduce: CoopReduce) -> MatrixValue:
 
 
 def _meet(context: EmitContext, function: str, values: Sequence[ScalarValue]) -> ScalarValue:
-    """What values come to, in pairs, so that no one waits for all before it."""
+    """Tree reduction of values in pairs, so that no one waits for all before it."""
     while len(values) > 1:
         pairs = [combine(context, function, *pair) for pair in zip(values[::2], values[1::2], strict=False)]
         values = [*pairs, *values[len(pairs) * 2 :]]
@@ -116,7 +116,7 @@ def emit_cast(context: EmitContext, cast: Cast) -> ScalarValue | MatrixValue:
 
 
 def _narrow_pair(context: EmitContext, element: str, low: str, high: str) -> str:
-    """Two numbers as a word of two halves, by the one instruction that rounds both."""
+    """Two numbers as a packed word of two halves, by the one instruction that rounds both."""
     text = f"cvt.rn.{element}x2.f32 $0, $2, $1;"
     return context.out.value(f'call i32 asm "{text}", "=r,f,f"(float {low}, float {high})')
 
@@ -296,7 +296,7 @@ def _store_pair(context: EmitContext, element: str, pointer: str, pair: tuple[st
 
 
 def emit_mul_add(context: EmitContext, add: CoopMulAdd) -> MatrixValue:
-    """A B + C on the tensor cores, 8 rows by 16 columns at a time."""
+    """A B + C by `mma.sync`, 8 rows by 16 columns at a time."""
     left, right, added = (named_matrix(context, item) for item in (add.left, add.right, add.accumulator))
     sums = list(added.parts[0])
     rows, columns = added.type.rows // ROWS, added.type.columns // COLUMNS

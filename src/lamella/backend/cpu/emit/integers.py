@@ -1,4 +1,4 @@
-"""Index arithmetic: constants are folded, values that grow evenly from lane to lane stay known as such."""
+"""Index arithmetic with constant folding; values that are affine in the lane stay known as such."""
 
 from __future__ import annotations
 

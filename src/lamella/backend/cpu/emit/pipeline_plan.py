@@ -1,4 +1,4 @@
-"""Which kernels run as pipelines of the copy engine and the warpgroups of a GPU, and in what sizes."""
+"""Which kernels run as warp-specialised GEMM pipelines (TMA and `wgmma`), and in what sizes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _loads_sums(statement: Statement) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """A kernel as a pipeline runs it."""
+    """A kernel as a pipeline."""
 
     before: tuple[Statement, ...]
     """What computes the positions."""
@@ -127,7 +127,7 @@ class PipelinePlan:
     warpgroups: int
     stages: int
     stores: tuple[CoopStore, ...]
-    """Those that the copy engine does; their maps follow those of the factors."""
+    """Stores by TMA; their tensor maps follow those of the operands."""
     maps: tuple[TensorMap, ...]
     slots: int
     steps: tuple[tuple[int, int], ...] | None
@@ -139,7 +139,7 @@ class PipelinePlan:
     turned: tuple[bool, bool] = (False, False)
     """Whether A and B lie along their rows or columns instead of along k."""
     begin: tuple[Statement, ...] = ()
-    """What loads the sums with which the loop begins; who copies leaves it out."""
+    """What loads the initial sums of the loop; the producer leaves it out."""
     guard: str = ""
     """Whether a work-group has anything to do, where that is asked."""
     first: str = ""
@@ -147,7 +147,7 @@ class PipelinePlan:
 
     @property
     def is_wide(self) -> bool:
-        """Whether threads multiply, not tensor cores."""
+        """Whether threads multiply with fused multiply-adds (f32), not tensor cores."""
         return self.left.type.element == WIDE
 
     @property
@@ -194,7 +194,7 @@ class PipelinePlan:
 
 
 def find_pipeline(function: Function, target: Target) -> PipelinePlan | None:
-    """How a kernel whose matrices lie in fragments runs as a pipeline; None where it does not."""
+    """The pipeline of a kernel whose matrices are fragments; None where it does not suit."""
     if not target.has_warpgroups:
         return None
     try:
@@ -205,7 +205,7 @@ def find_pipeline(function: Function, target: Target) -> PipelinePlan | None:
 
 @dataclass(slots=True)
 class _PipelineReader:
-    """Reads a kernel statement by statement."""
+    """Recognises a pipeline, statement by statement."""
 
     function: Function
     constants: dict[str, int] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class _PipelineReader:
         first, length = self._bounds(loop)
         cluster = PAIR if self._is_paired(left, product.type.rows, first) else 1
         boxes = product.type.rows // cluster, min(MOST_BOX, 4 * product.type.columns * warpgroups)
-        # What is turned comes in panels of 64 rows or columns, for all k of a stage.
+        # Transposed operands come in panels of 64 rows or columns, for all k of a stage.
         boxes = STEP if turned[0] else boxes[0], STEP if turned[1] else boxes[1]
         maps = [self._map(left, boxes[0]), self._map(right, boxes[1])]
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
@@ -313,7 +313,7 @@ class _PipelineReader:
         return replace(plan, stages=stages)
 
     def _is_paired(self, left: CoopLoad, rows: int, first: str) -> bool:
-        """Whether work-groups 2i and 2i+1 load the same tile, half of which is a box; panels are no boxes."""
+        """Whether work-groups 2i and 2i+1 load the same tile (multicast in a cluster), half of which is a box."""
         even = left.transposed and rows % (2 * ROWS) == 0
         names = [left.column.name, *([first] if first else [])]
         return even and all(self.grains.get(name, 1) % PAIR == 0 for name in names)
@@ -400,7 +400,7 @@ class _PipelineReader:
         _require(len(products) == 1 and {"matrix_a", "matrix_b"} == set(loads))
         left, right, product = loads["matrix_a"], loads["matrix_b"], products[0]
         width = left.type.columns
-        # The copy engine gives zeros where an array ends; what is not checked must end with a stage.
+        # TMA gives zeros where an array ends; what is not checked must end with a stage.
         step_size = _step(left)
         whole = length % step_size == 0 or (left.checked == right.checked == "both" and not first)
         _require(length > 0 and whole and self.constants.get(step.name if step else "") == width)
@@ -476,7 +476,7 @@ class _PipelineReader:
             _require(left.transposed and left.checked == right.checked == "both")
 
     def _is_copied(self, store: CoopStore, rows: int) -> bool:
-        """Whether the copy engine can store a tile: sums of two bytes whose rows are contiguous."""
+        """Whether TMA can store a tile: sums of two bytes whose rows are contiguous."""
         found = self._memref(store.operand.name)
         whole = rows % STORED == 0 and not store.flag
         return (

@@ -1,10 +1,10 @@
-"""Products on Hopper: a copy engine fills stages of local memory, warpgroups multiply what lies there.
+"""Warp-specialised GEMM pipelines on Hopper: a TMA producer fills stages of shared memory, `wgmma` consumers multiply.
 
 A kernel suits whose work-items multiply tiles in one loop over k: every subgroup loads the same tile of A and 16
-columns of B of its own, side by side, both with k contiguous, and adds to sums that begin anywhere. Four subgroups are
-a warpgroup, whose instruction multiplies 64 columns at once; the fragments of the sums are those of `fragments`. Beside
-them a producer, one thread, copies; it runs what computes the positions as they do. A block takes one work-group after
-another, so that the copies of the next begin while the sums of this one are stored.
+columns of B of its own, side by side, both K-major, and adds to sums that begin anywhere. Four subgroups are a
+warpgroup, whose instruction multiplies 64 columns at once; the fragments of the sums are those of `fragments`. The
+producer is one more thread; it runs the statements that compute positions as consumers do. The kernel is persistent: a
+block takes one work-group after another, so that the copies of the next begin while the sums of this one are stored.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::by
 
 
 class CopiedPlan(Protocol):
-    """What all kernels have that a copy engine feeds."""
+    """What all kernels have that TMA feeds."""
 
     @property
     def warpgroups(self) -> int:
-        """Those that compute."""
+        """Consumer warpgroups."""
 
     @property
     def stages(self) -> int:
-        """Places for what is copied, one after the other."""
+        """Stages of the ring buffer."""
 
     @property
     def stage_bytes(self) -> int:
@@ -79,7 +79,7 @@ class CopiedPlan(Protocol):
 
 
 class PipelineEmitter(ABC):
-    """Writes a kernel in which one thread copies and warpgroups compute, work-group after work-group."""
+    """Emits a warp-specialised kernel: one producer thread, consumer warpgroups, persistent blocks."""
 
     def __init__(self, context: EmitContext, plan: CopiedPlan) -> None:
         self._context, self._out, self._plan = context, context.out, plan
@@ -125,7 +125,7 @@ class PipelineEmitter(ABC):
         self._out.line(f'call void asm sideeffect "{text}", "{listed}"({operands})')
 
     def _set_registers(self, way: str, count: int) -> None:
-        """A block of two warpgroups that compute has more threads than registers would do for without it."""
+        """`setmaxnreg`: two consumer warpgroups and a producer would not have registers enough otherwise."""
         if self._plan.warpgroups > 1:
             self._asm(f"setmaxnreg.{way}.sync.aligned.u32 {count};", "", "")
 
@@ -181,18 +181,18 @@ class PipelineEmitter(ABC):
         return self._out.value(f"ptrtoint ptr {place} to i64")
 
     def _fence_maps(self) -> None:
-        """The host wrote the maps: the copy engine must not see what was there before."""
+        """The host wrote the tensor maps: a proxy fence, so that TMA does not see what was there before."""
         for number in range(len(self._plan.maps)):
             text = "fence.proxy.tensormap::generic.acquire.sys [$0], 128;"
             self._asm(text, "l", f"i64 {self._map(number)}")
 
     @abstractmethod
     def _produce(self, used: str) -> str:
-        """Copy for one work-group, after so many stages; gives how many were used then."""
+        """The producer: copy for one work-group, after so many stages; gives how many were used then."""
 
     @abstractmethod
     def _consume(self, used: str) -> str:
-        """Compute for one work-group."""
+        """The consumers: compute one work-group."""
 
     def _each_group(self, body: Callable[[str], str]) -> None:
         """A loop over the work-groups of a block; `body` gets how many stages were used before, an i32 operand."""
@@ -213,7 +213,7 @@ class PipelineEmitter(ABC):
         out.begin(after)
 
     def _position(self, name: str) -> str:
-        """An index as the copy engine wants it, an i32."""
+        """An index as TMA wants it, an i32."""
         return self._out.value(f"trunc i64 {self._context.scalar(name).operand} to i32")
 
     def _begin_stage(self, used: str) -> tuple[str, str]:
@@ -223,7 +223,7 @@ class PipelineEmitter(ABC):
         return out.value(f"urem i32 {used}, {stages}"), out.value(f"and i32 {rounds}, 1")
 
     def _descriptor(self, address: str, panel: int = 16) -> str:
-        """How a warpgroup is told of a matrix in local memory whose lines have 128 bytes, panels of so many bytes."""
+        """The `wgmma` descriptor of a matrix in swizzled lines of 128 bytes, panels of so many bytes."""
         out = self._out
         short = out.value(f"lshr i32 {address}, 4")
         low = out.value(f"zext i32 {short} to i64")
@@ -241,7 +241,7 @@ class PipelineEmitter(ABC):
 
 
 class ProductEmitter(PipelineEmitter):
-    """Writes a kernel whose one loop multiplies."""
+    """Emits a GEMM pipeline."""
 
     def __init__(self, context: EmitContext, plan: PipelinePlan) -> None:
         super().__init__(context, plan)
@@ -354,7 +354,7 @@ class ProductEmitter(PipelineEmitter):
         ]
 
     def _copy_left(self) -> list[str]:
-        """The tile of A; of two blocks each copies its half for both."""
+        """Copy the tile of A; of two blocks of a cluster each multicasts its half."""
         plan = self._product
         if plan.turned[0]:
             return self._copy_panels("$3", "$5", range(plan.rows // STEP))
@@ -442,7 +442,7 @@ class ProductEmitter(PipelineEmitter):
         return MatrixValue(plan.product.type, (sums,))
 
     def _multiply_wide(self, used: str, start: MatrixValue) -> MatrixValue:
-        """Products of threads: each has two rows of eight and a column of eight, and loads four along k at once."""
+        """Fused multiply-adds: each thread has two rows of eight and a column of eight, and loads four along k."""
         out, plan = self._out, self._product
         group, pair = _thread_places(out, self._context.lane)
         columns = out.value(f"mul i32 {self._context.subgroup_id}, {plan.columns}")
@@ -488,7 +488,7 @@ class ProductEmitter(PipelineEmitter):
     def _multiply_lines(
         self, places: tuple[str, str], threads: tuple[str, str], start: list[str]
     ) -> list[str]:
-        """What a stage adds: eight pieces of 16 bytes of each line, which the swizzle has put elsewhere."""
+        """The products of a stage: eight pieces of 16 bytes of each line, which the swizzle has moved."""
         out = self._out
         (left, right), (group, pair) = places, threads
         before, loop, after = out.block, out.label("piece"), out.label("pieces")
@@ -590,7 +590,7 @@ class ProductEmitter(PipelineEmitter):
         ]
 
     def _store(self, store: CoopStore, number: int) -> None:
-        """Store the tile of a subgroup: 64 rows by 16 columns at a time through local memory, two at once."""
+        """Store the tile of a subgroup: 64 rows by 16 columns at a time through shared memory, two at once."""
         out, plan, context = self._out, self._product, self._context
         matrix, element = named_matrix(context, store.value), named_matrix(context, store.value).type.element
         words = [

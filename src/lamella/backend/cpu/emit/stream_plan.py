@@ -1,4 +1,4 @@
-"""Which kernels stream tiles on Hopper, and how: left factors come through the copy engine in the order of the text."""
+"""Which kernels stream tiles on Hopper, and how: left operands come by TMA in the order of the text."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _require(holds: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFactor:
-    """A right factor of all subgroups, side by side in local memory while a work-group runs."""
+class ResidentOperand:
+    """A right operand of all subgroups, side by side, which stays in shared memory while a work-group runs."""
 
     load: CoopLoad
     base: str
@@ -80,7 +80,7 @@ class HeldFactor:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """A kernel as it streams tiles."""
+    """A kernel that streams tiles."""
 
     statements: tuple[Statement, ...]
     """Those of a work-group; loops carry how many stages were used before."""
@@ -103,7 +103,7 @@ class StreamPlan:
     """Parts of parameters that tiles are read from."""
     turned: Mapping[str, str] = field(default_factory=dict)
     """Loads of tiles that lie there already, with the loads that brought them."""
-    held: Mapping[str, HeldFactor] = field(default_factory=dict)
+    held: Mapping[str, ResidentOperand] = field(default_factory=dict)
     held_bytes: int = 0
     staged_bytes: int = 0
     cluster: int = 1
@@ -126,7 +126,7 @@ class StreamPlan:
 
 
 def find_stream(function: Function, target: Target) -> StreamPlan | None:
-    """How a kernel whose matrices lie in fragments streams its left factors; None where it does not."""
+    """The stream of a kernel whose matrices are fragments; None where it does not suit."""
     if not target.has_warpgroups:
         return None
     try:
@@ -137,7 +137,7 @@ def find_stream(function: Function, target: Target) -> StreamPlan | None:
 
 @dataclass(slots=True)
 class _StreamReader:
-    """Reads a kernel."""
+    """Recognises a stream of tiles."""
 
     function: Function
     even: set[str] = field(default_factory=set)
@@ -272,7 +272,7 @@ class _StreamReader:
                 self.own[name] = second
 
     def _is_turned(self, load: CoopLoad, name: str) -> bool:
-        """Whether a tile is one that lies there, seen the other way."""
+        """Whether a tile is one that is there already, seen transposed."""
         other = self.loads.get(name)
         if other is None or other.transposed == load.transposed:
             return False
@@ -280,7 +280,7 @@ class _StreamReader:
         return same and (other.type.rows, other.type.columns) == (load.type.columns, load.type.rows)
 
     def _may_stay(self, load: CoopLoad) -> bool:
-        """Whether all subgroups load a right factor side by side, whole panels of 128 bytes, once."""
+        """Whether all subgroups load a right operand side by side, whole panels of 128 bytes, once."""
         kind = load.type
         plain = kind.element in FACTORS and not (load.checked or load.transposed)
         whole = kind.rows % STEP == 0 and kind.columns == COLUMNS and load.row.name in self.even
@@ -288,9 +288,9 @@ class _StreamReader:
 
     def _hold(
         self, statements: Sequence[Statement], maps: list[TensorMap], columns: int
-    ) -> dict[str, HeldFactor]:
-        """The right factors that stay: nothing but products reads them, and the copy engine can bring them."""
-        found: dict[str, HeldFactor] = {}
+    ) -> dict[str, ResidentOperand]:
+        """The resident right operands: nothing but products reads them, and TMA can bring them."""
+        found: dict[str, ResidentOperand] = {}
         offset = 0
         for name, load in self.waiting.items():
             readers = [item for item in _deep(Region(tuple(statements))) if _reads(item, name)]
@@ -303,7 +303,7 @@ class _StreamReader:
                 continue
             last = max(number for number, item in enumerate(statements) if _holds_reader(item, name))
             base = str(self.own[load.column.name])
-            found[name] = HeldFactor(load, base, source, offset, HELD_BARRIERS * len(found), last)
+            found[name] = ResidentOperand(load, base, source, offset, HELD_BARRIERS * len(found), last)
             offset += load.type.rows * 2 * columns
         return found
 
@@ -376,7 +376,7 @@ class _StreamReader:
         return any(item.name in self.loads for one in _deep(region) for item in one.results)
 
     def _slice(self, statements: Sequence[Statement], last: Value) -> tuple[Statement, ...]:
-        """What the thread that copies runs: tiles, and what their positions, trips and counts are made of."""
+        """The program slice of the producer: tiles, and what their positions, trips and counts are made of."""
         needed = {last.name}
         size = -1
         while size != len(needed):

@@ -1,7 +1,8 @@
-"""What the lanes of a subgroup do together: broadcast, reductions and scans; and the numbers that lanes go by.
+"""Subgroup operations on lanes of vectors: broadcast, reductions and scans; and the numbers that lanes go by.
 
-A reduction adds halves of the vector, then halves of the half, and a scan adds in steps of 1, 2, 4, … lanes: sums of
-floating-point numbers are rounded in that order, not in the order of the lanes. Lanes that do not run take no part.
+A reduction adds halves of the vector, then halves of the half (a tree), and a scan adds in steps of 1, 2, 4, … lanes:
+sums of floating-point numbers are rounded in that order, not in the order of the lanes. Lanes that do not run take no
+part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels for machines where each work-item is a thread of its own: blocks are work-groups, warps are subgroups.
+"""SIMT emission: each work-item is a thread of its own, blocks are work-groups, warps are subgroups.
 
 Values are scalars of a thread, so lanes, masks and the loops over subgroups of a processor are not needed. A subgroup
 of fewer than 32 work-items is a part of a warp: what its threads do together names them alone, so that the others may
@@ -50,7 +50,7 @@ REGISTER = "llvm.nvvm.read.ptx.sreg"
 def enter_thread(context: EmitContext, rows: int, local_bytes: int, together: int = 1) -> None:
     """Find out which work-item this is: its group, subgroup and lane, and where the local memory of the group lies.
 
-    Of several work-groups that are one block those behind the last leave at once.
+    Of several work-groups that share a block those behind the last leave at once.
     """
     out = context.out
     block = out.intrinsic("i32", f"{REGISTER}.ctaid.x", "")
@@ -92,8 +92,8 @@ PAGE = 4096
 """Bytes of memory that are there where one of them is."""
 
 
-def fetch_slots(context: EmitContext) -> None:
-    """Let the first work-group fetch what the next launches of a list begin with: where their arrays lie.
+def prefetch_slots(context: EmitContext) -> None:
+    """Prefetch the slots of the next launches of a list, in the first work-group: the addresses of their arrays.
 
     Between two runs of a list the cache has held all its weights, so that they would wait for memory twice.
     """
@@ -112,16 +112,16 @@ def fetch_slots(context: EmitContext) -> None:
     out.begin(skip)
 
 
-def let_next_start(context: EmitContext) -> None:
-    """Let the kernel behind this one start as soon as there is room; it waits for this one itself."""
+def launch_dependents(context: EmitContext) -> None:
+    """Programmatic dependent launch: let the next kernel start as soon as resources are free; it waits itself."""
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
 
 
-def find_early(function: Function) -> frozenset[str]:
-    """The arrays of which a launch promises that what is read of them was there before the list began.
+def find_early_arrays(function: Function) -> frozenset[str]:
+    """The arrays that may be read before the wait for the predecessor: those promised by the launch list.
 
-    Those that are unchanging nobody writes while the list runs: weights. Those that write what is settled have ended
-    when this one starts, and this one reads nothing that counts where it writes: caches, positions.
+    Those that are unchanging nobody writes while the list runs: weights. The writers of those that are settled have
+    ended when this one starts, and this one reads nothing that counts where it writes: caches, positions.
     """
     return frozenset(
         item.value.name
@@ -135,28 +135,28 @@ NUMBERS = (Alloca, Arith, Builtin, Cast, Compare, Constant, LifetimeStop, Math, 
 """Instructions that touch no memory themselves."""
 
 
-def wait_before(context: EmitContext, instruction: Instruction) -> None:
-    """Wait for the kernel before this one where an instruction is the first that must not run before.
+def wait_at_first_dependence(context: EmitContext, instruction: Instruction) -> None:
+    """Wait for the predecessor where an instruction is the first that depends on it.
 
-    Loads of weights that stand before it are under way while that kernel still runs.
+    Loads of weights that stand before it are in flight while that kernel still runs.
     """
     if context.waits is None:
         return
-    if not _runs_early(instruction, context.waits):
-        wait_for_kernel(context)
+    if not _is_independent(instruction, context.waits):
+        wait_for_predecessor(context)
     elif isinstance(instruction, If):
         # Else LLVM moves the loads before it behind it, where they wait for those that it makes.
         context.out.line('call void asm sideeffect "", "~{memory}"()')
 
 
-def _runs_early(instruction: Instruction, early: frozenset[str], branch: bool = False) -> bool:
-    """Whether an instruction touches no memory but arrays that are early: a branch that loads of them too.
+def _is_independent(instruction: Instruction, early: frozenset[str], branch: bool = False) -> bool:
+    """Whether an instruction touches early arrays alone: a branch that loads of them too.
 
     Work-items that begin in a branch would wait there, and those of the other branch would not.
     """
     if isinstance(instruction, If) or (branch and isinstance(instruction, Parallel)):
         return all(
-            _runs_early(item.instruction, early, branch=True)
+            _is_independent(item.instruction, early, branch=True)
             for region in regions(instruction)
             for item in region.statements
         )
@@ -164,10 +164,10 @@ def _runs_early(instruction: Instruction, early: frozenset[str], branch: bool = 
     return is_load or isinstance(instruction, NUMBERS)
 
 
-def fetch_matrix(context: EmitContext, function: Function) -> None:
-    """Let each work-group fetch its part of a large matrix to the cache, before it waits for the kernel before it.
+def prefetch_matrix(context: EmitContext, function: Function) -> None:
+    """Prefetch a large matrix to the second-level cache before the wait, a part in each work-group.
 
-    Which part a work-group reads does not matter: together they fetch all of it. What a kernel that still runs
+    Which part a work-group reads does not matter: together they fetch all of it. What a predecessor that still runs
     writes is only read behind the wait, whatever lies in the cache.
     """
     written = written_parameters(function)
@@ -179,7 +179,7 @@ def fetch_matrix(context: EmitContext, function: Function) -> None:
     name = max(sizes, key=sizes.__getitem__, default=None)
     if name is None or name in written or not least <= sizes[name] <= most:
         return
-    if name in find_early(function) and not _is_read_in_loops(function, name):
+    if name in find_early_arrays(function) and not _is_read_in_loops(function, name):
         return  # registers hold it before the wait
     matrix = context.values[name]
     if not isinstance(matrix, MemrefValue) or sizes[name] < MOSTLY * sum(sizes.values()):
@@ -215,17 +215,17 @@ def _is_read_in_loops(function: Function, name: str) -> bool:
     return any(isinstance(item, Load) and item.operand.name == name for item in inside)
 
 
-def wait_for_kernel(context: EmitContext) -> None:
-    """Wait until the kernel before this one has ended.
+def wait_for_predecessor(context: EmitContext) -> None:
+    """Wait until the predecessor has ended (`griddepcontrol.wait`).
 
-    Arrays that nobody writes are read by instructions that may move past any other: so their addresses are only known
-    behind the wait, but for those that are read before.
+    Arrays that nobody writes are read by instructions that may move past any other (`ld.global.nc`): so their addresses
+    are only known behind the wait, but for those that are read before.
     """
     out, early = context.out, context.waits or frozenset()
     context.waits = None
     out.line('call void asm sideeffect "griddepcontrol.wait;", "~{memory}"()')
     if context.settles:
-        let_next_start(context)
+        launch_dependents(context)
     for name, value in context.values.items():
         if isinstance(value, MemrefValue) and name not in early and not value.type.local:
             place = out.value(f"addrspacecast ptr {value.pointer.operand} to ptr addrspace(1)")
@@ -235,14 +235,14 @@ def wait_for_kernel(context: EmitContext) -> None:
             context.values[name] = replace(value, pointer=ScalarValue("ptr", (pointer,)))
 
 
-def wait_for_group(context: EmitContext) -> None:
-    """All work-items of the group come here before one goes on."""
+def block_barrier(context: EmitContext) -> None:
+    """A barrier of the block (work-group)."""
     context.out.need("declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)")
     context.out.line("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)")
 
 
-def wait_for_subgroup(context: EmitContext) -> None:
-    """All work-items of the subgroup come here before one goes on."""
+def warp_barrier(context: EmitContext) -> None:
+    """A barrier of the subgroup."""
     context.out.need("declare void @llvm.nvvm.bar.warp.sync(i32)")
     context.out.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {context.members})")
 
@@ -270,7 +270,7 @@ def emit_broadcast(context: EmitContext, instruction: SubgroupBroadcast) -> Scal
 
 
 def from_lane(context: EmitContext, value: ScalarValue, lane: str) -> ScalarValue:
-    """The value of the work-item whose number in the subgroup this one gives, an i32 operand."""
+    """Shuffle: the value of the work-item whose number in the subgroup this one gives, an i32 operand."""
     return _shuffle(context, "idx", value, lane)
 
 
@@ -283,7 +283,7 @@ def choose(context: EmitContext, test: str, then: ScalarValue, otherwise: Scalar
 
 
 def of_lane(context: EmitContext, value: ScalarValue, lane: int) -> ScalarValue:
-    """The value of one work-item of the subgroup, for all of them."""
+    """Broadcast of the value of one work-item of the subgroup."""
     return _shuffle(context, "idx", value, str(lane))
 
 
@@ -297,7 +297,7 @@ def choose_lane(context: EmitContext, element: str, parts: Sequence[Sequence[str
 
 
 def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> ScalarValue:
-    """Emit a reduction or a scan: values travel 1, 2, 4, … lanes far."""
+    """Emit a reduction or a scan by shuffles over 1, 2, 4, … lanes."""
     value, function = context.scalar(instruction.operand.name), instruction.function
     distances = [1 << step for step in range(context.subgroup_size.bit_length() - 1)]
     if instruction.form == "reduce":
@@ -319,7 +319,7 @@ def emit_operation(context: EmitContext, instruction: SubgroupOperation) -> Scal
 def reduce_lanes(
     context: EmitContext, function: str, value: ScalarValue, distances: Sequence[int] = ()
 ) -> ScalarValue:
-    """What values come to over the subgroup, or over the lanes that differ in some bits of their numbers."""
+    """Butterfly reduction over the subgroup, or over the lanes that differ in some bits of their numbers."""
     every = [1 << step for step in reversed(range(context.subgroup_size.bit_length() - 1))]
     for distance in distances or every:
         value = combine(context, function, value, _shuffle(context, "bfly", value, str(distance)))

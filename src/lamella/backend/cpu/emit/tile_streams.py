@@ -1,11 +1,11 @@
-"""Kernels that stream tiles on Hopper: every matrix_a comes through the copy engine, in the order of the text.
+"""Kernels that stream tiles on Hopper (flash attention): every matrix_a comes by TMA, in the order of the text.
 
-A kernel suits whose subgroups all load the same tiles as left factors, anywhere among its statements and loops, and
-multiply them with 16 columns of their own: attention, whose loop has two products with rows of sums between them. One
-thread beside the warpgroups runs the statements that tell positions and trips, and copies; stages follow each other in
-a ring. A tile that is loaded a second time, turned, is the one that lies there. Right factors that a work-group loads
-once, 16 columns for each subgroup, stay in local memory beside the ring; others are in registers. Products are begun
-and not waited for: who uses their sums waits, so that those of one tile run while what was made of another is computed.
+A kernel suits whose subgroups all load the same tiles as left operands, anywhere among its statements and loops, and
+multiply them with 16 columns of their own: attention, whose loop has two products with rows of sums between them. A
+producer thread runs the slice of the statements that tells positions and trips, and copies; stages are a ring buffer. A
+tile that is loaded a second time, transposed, is the one that is there. Right operands that a work-group loads once, 16
+columns for each subgroup, stay in shared memory beside the ring; others are in registers. Products are asynchronous
+(`wgmma`): who uses their sums waits, so that those of one tile run while what was made of another is computed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lamella.backend.cpu.emit.stream_plan import (
     ONE,
     USED,
     WARPGROUP_COLUMNS,
-    HeldFactor,
+    ResidentOperand,
     StreamPlan,
     tile_bytes,
 )
@@ -49,7 +49,7 @@ TURN_BYTES = 1 << 14
 
 @dataclass(slots=True)
 class _Begun:
-    """A product that nobody has waited for: its sums unless another adds to them, the stage that is free then."""
+    """A product in flight: its sums unless another adds to them, the stage that is free then."""
 
     name: str
     matrix: MatrixValue | None
@@ -57,7 +57,7 @@ class _Begun:
 
 
 class StreamEmitter(PipelineEmitter):
-    """Writes a kernel that streams tiles."""
+    """Emits a kernel that streams tiles."""
 
     def __init__(self, context: EmitContext, plan: StreamPlan) -> None:
         super().__init__(context, plan)
@@ -69,7 +69,7 @@ class StreamEmitter(PipelineEmitter):
         """For each factor that stays, the descriptor of the columns of this warpgroup."""
         self._copies = False
         self._computed = ""
-        """The last reduction that stands behind the products that are under way."""
+        """The last reduction that stands behind the products that are in flight."""
         self._turns: tuple[str, str] | None = None
         """The barriers at which this warpgroup and the other one wait for their turn to begin products."""
         self._has_turn = False
@@ -83,7 +83,7 @@ class StreamEmitter(PipelineEmitter):
         for place, statement in enumerate(statements):
             context.walk(context, [statement])
             if not self._copies:
-                self._free_held(place)
+                self._free_resident(place)
         context.stream = None
         return context.scalar(self._stream.last).operand
 
@@ -97,10 +97,10 @@ class StreamEmitter(PipelineEmitter):
         self._wait_all()
         return found
 
-    # --- turns ----------------------------------------------------------------------------------------------
+    # --- ping-pong of warpgroups ----------------------------------------------------------------------------------
 
     def _begin_consumers(self) -> None:
-        """Let the first of two warpgroups begin: then one computes rows while the products of the other run."""
+        """Ping-pong: let the first of two warpgroups begin; one computes rows while the other multiplies."""
         out = self._out
         if self._stream.warpgroups != PAIR or self._stream.stage_bytes < TURN_BYTES:
             return
@@ -110,12 +110,12 @@ class StreamEmitter(PipelineEmitter):
         second = out.value(f"icmp eq i32 {group}, 1")
         self._when(second, f"bar.arrive 1, {PAIR * WARPGROUP};", "", "")
 
-    def _take_turn(self) -> None:
+    def _enter_ping_pong(self) -> None:
         if self._turns is not None and not self._has_turn:
             self._asm(f"bar.sync $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[0]}")
             self._has_turn = True
 
-    def _pass_turn(self) -> None:
+    def _leave_ping_pong(self) -> None:
         if self._turns is not None and self._has_turn:
             self._asm(f"bar.arrive $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[1]}")
             self._has_turn = False
@@ -123,7 +123,7 @@ class StreamEmitter(PipelineEmitter):
     # --- tiles ----------------------------------------------------------------------------------------------
 
     def take(self, statement: Statement) -> bool:
-        """Emit tiles and their products; of other statements, wait for the sums that they use."""
+        """Emit tiles and their products; for other statements, wait for the sums that they use."""
         node = statement.instruction
         self._wait_for(node)
         name = statement.results[0].name if statement.results else ""
@@ -137,7 +137,7 @@ class StreamEmitter(PipelineEmitter):
             self._tiles[name] = node, full, place
             return True
         if isinstance(node, CoopLoad) and name in self._stream.held:
-            self._load_held(node, name)
+            self._load_resident(node, name)
             return True
         if isinstance(node, CoopMulAdd):
             self._context.values[name] = self._multiply(node, name)
@@ -145,7 +145,7 @@ class StreamEmitter(PipelineEmitter):
         return False
 
     def _wait_for(self, node: Instruction) -> None:
-        """Wait for sums that are used; what a product adds to may still be under way."""
+        """Wait for sums that are used; what a product adds to may still be in flight."""
         names = {item.name for item in used_values(node)}
         if isinstance(node, CoopMulAdd):
             names.discard(node.accumulator.name)
@@ -157,7 +157,7 @@ class StreamEmitter(PipelineEmitter):
                 break
 
     def _load(self, load: CoopLoad, name: str) -> None:
-        """Copy a tile to its stage, or wait until it lies there."""
+        """Producer: copy a tile to its stage; consumer: wait until it is there."""
         out, plan = self._out, self._stream
         stage, parity = self._begin_stage(self._context.scalar(plan.counters[name]).operand)
         offset = out.value(f"mul i32 {stage}, {plan.stage_bytes}")
@@ -178,7 +178,7 @@ class StreamEmitter(PipelineEmitter):
     def _more_barriers(self) -> int:
         return len(self._stream.held)
 
-    def _held_barrier(self, held: HeldFactor) -> str:
+    def _resident_barrier(self, held: ResidentOperand) -> str:
         return self._out.value(f"add i32 {self._barriers}, {16 * self._stream.stages + held.barrier}")
 
     def _parity(self) -> str:
@@ -188,11 +188,11 @@ class StreamEmitter(PipelineEmitter):
         rounds = out.value(f"udiv i64 {self._context.group_id}, {blocks}")
         return out.value(f"and i32 {out.value(f'trunc i64 {rounds} to i32')}, 1")
 
-    def _load_held(self, load: CoopLoad, name: str) -> None:
-        """Copy a factor to its place, or wait until it lies there."""
+    def _load_resident(self, load: CoopLoad, name: str) -> None:
+        """Producer: copy a resident operand to its place; consumer: wait until it is there."""
         out, plan, held = self._out, self._stream, self._stream.held[name]
         place = out.value(f"add i32 {self._memory}, {plan.stages * plan.stage_bytes + held.offset}")
-        barrier, parity = self._held_barrier(held), self._parity()
+        barrier, parity = self._resident_barrier(held), self._parity()
         if self._copies:
             row, column = self._start(load, 0), self._start(load, 1, held.base)
             lines = [
@@ -222,14 +222,14 @@ class StreamEmitter(PipelineEmitter):
         lines_before = out.value(f"mul i32 {group}, {WARPGROUP_COLUMNS * LINE}")
         self._held[name] = self._descriptor(out.value(f"add i32 {place}, {lines_before}"))
 
-    def _free_held(self, place: int) -> None:
-        """Let go of factors that nobody reads after a statement."""
+    def _free_resident(self, place: int) -> None:
+        """Release operands that nobody reads after a statement."""
         for held in self._stream.held.values():
             if held.last == place:
                 self._wait_all()
                 first = self._out.value(f"icmp eq i32 {self._context.lane}, 0")
                 text = "mbarrier.arrive.shared::cta.b64 _, [$0 + 8];"
-                self._when(first, text, "r", f"i32 {self._held_barrier(held)}")
+                self._when(first, text, "r", f"i32 {self._resident_barrier(held)}")
 
     def _start(self, load: CoopLoad, mode: int, name: str = "") -> str:
         """Where a tile begins in its array, along a mode."""
@@ -267,9 +267,9 @@ class StreamEmitter(PipelineEmitter):
     # --- products -------------------------------------------------------------------------------------------
 
     def _multiply(self, add: CoopMulAdd, name: str) -> MatrixValue:
-        """Begin a product of a tile and of words in registers."""
+        """Issue a product of a tile and of words in registers."""
         self._computed = ""
-        self._take_turn()
+        self._enter_ping_pong()
         context, held = self._context, self._stream.held.get(add.right.name)
         sums = named_matrix(context, add.accumulator).parts[0]
         words = () if held is not None else named_matrix(context, add.right).parts[0]
@@ -312,7 +312,7 @@ class StreamEmitter(PipelineEmitter):
         return matrix
 
     def _finish_before(self) -> None:
-        """What the text computes before it waits is to be done before: the assembler sees no reason why.
+        """Keep what the text computes before a wait there: the assembler would move the wait up.
 
         So a store that never happens needs its last reduction; no arithmetic makes a NaN of these bits.
         """
@@ -349,8 +349,8 @@ class StreamEmitter(PipelineEmitter):
             self._wait(len(self._begun))
 
     def _wait(self, count: int) -> None:
-        """Wait for the first products that were begun, and free their stages."""
-        self._pass_turn()
+        """Wait for the oldest products in flight, and free their stages."""
+        self._leave_ping_pong()
         self._finish_before()
         done, self._begun = self._begun[:count], self._begun[count:]
         held = [(one.name, one.matrix) for one in done if one.matrix is not None]

@@ -1,4 +1,4 @@
-"""Which values may differ between the lanes of a subgroup."""
+"""Divergence analysis: which values may differ between the lanes of a subgroup."""
 
 from __future__ import annotations
 

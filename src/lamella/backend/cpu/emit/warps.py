@@ -1,8 +1,8 @@
-"""Cooperative matrices of a warp: row i of a matrix_a or matrix_acc is in the registers of thread i, modulo the size.
+"""Cooperative matrices in the registers of a warp: row i of a matrix_a or matrix_acc in thread i, modulo the size.
 
-So they lie as the components of the language do where the rows are a multiple of the subgroup size, a product reads
-the factor on the left from registers of its own thread, and no thread waits for another. A matrix_b is in the
-registers of every thread. Any element type, any shape.
+So they lie as the components of the language do where the rows are a multiple of the subgroup size. A product reads the
+factor on the left from registers of its own thread, and no thread waits for another. A matrix_b is in the registers of
+every thread. Any element type, any shape.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def emit_apply(context: EmitContext, apply: CoopApply) -> MatrixValue:
 
 
 def when(context: EmitContext, condition: str | None, body: Callable[[], None]) -> None:
-    """Write code that a thread runs where a condition holds; always where there is none."""
+    """Predicated code: what a thread runs where a condition holds; always where there is none."""
     if condition is None:
         body()
         return
@@ -214,7 +214,7 @@ def emit_store(context: EmitContext, store: CoopStore) -> None:
     They wait for each other before, because others may still read what was there, and behind, because they may read it.
     """
     place, matrix = find_layout(context, store), named_matrix(context, store.value)
-    threads.wait_for_subgroup(context)
+    threads.warp_barrier(context)
     if matrix.type.use == "matrix_b":
         whole = partial(_store_whole, context, place, matrix, store.flag)
         when(context, threads.is_first_lane(context), whole)
@@ -223,7 +223,7 @@ def emit_store(context: EmitContext, store: CoopStore) -> None:
             parts = tuple(part[number] for part in matrix.parts)
             value = ScalarValue(place.element, parts)
             when(context, condition, partial(_store_one, context, pointer, value, store.flag))
-    threads.wait_for_subgroup(context)
+    threads.warp_barrier(context)
 
 
 def _store_one(context: EmitContext, pointer: str, value: ScalarValue, flag: str) -> None:

@@ -26,6 +26,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.mapping import allocate_in_file
 from lamella.base.records import dataclass
 from lamella.graph.model import Streaming
+from lamella.kernels.arena_plan import place_buffers
 from lamella.kernels.launches import (
     ELEMENT_BYTES,
     BufferView,
@@ -34,7 +35,6 @@ from lamella.kernels.launches import (
     LaunchTime,
     verify_views,
 )
-from lamella.kernels.placing import place_buffers
 
 WORD = 8
 SHARED_BYTES = 1 << 18

@@ -11,7 +11,7 @@ import numpy as np
 
 from lamella.backend.cpu.run.prepared import address_of
 from lamella.base.arrays import Array
-from lamella.kernels.placing import ALIGNMENT
+from lamella.kernels.arena_plan import ALIGNMENT
 
 HUGE = 1 << 21
 """The bytes of a huge page."""

@@ -1,6 +1,6 @@
-"""SPMD code of several subgroups on one thread: between two barriers each subgroup runs in its turn.
+"""SPMD code of several subgroups on one thread: barrier-free regions, in which each subgroup runs in turn.
 
-What a subgroup knows across a barrier is kept in memory, a place for each subgroup. Control flow around a barrier is
+What a subgroup knows across a barrier is spilled to memory, a place for each subgroup. Control flow around a barrier is
 the same for all work-items, so it is followed once.
 """
 

@@ -79,14 +79,14 @@ HUGE = 1e150
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class FloatParts:
     """`x = 2^exponent (1 + rest)`; the exponent is a whole number of the kind of x."""
 
     exponent: Vector
     rest: Vector
 
 
-def split(x: Vector) -> Split:
+def split(x: Vector) -> FloatParts:
     """The exponent and the fraction of positive numbers, denormal ones included."""
     bits, fraction = FRACTION[x.kind], float(2 ** FRACTION[x.kind])
     small = x < LEAST[x.kind]
@@ -96,7 +96,7 @@ def split(x: Vector) -> Split:
     exponent = (moved >> bits).cast("sitofp", x.kind)
     kept = (moved & ((1 << bits) - 1)) + x.like(sqrt(0.5)).bits()
     exponent = small.choose(exponent - float(bits), exponent)
-    return Split(exponent, kept.cast("bitcast", x.kind) - 1.0)
+    return FloatParts(exponent, kept.cast("bitcast", x.kind) - 1.0)
 
 
 def finish(x: Vector, found: Vector) -> Vector:
@@ -458,7 +458,7 @@ def emit_math(context: EmitContext, instruction: Math) -> ScalarValue:
             terms = f"float {square}, float {NEAR_ERF[1]}, float {NEAR_ERF[0]}"
             slope = context.out.intrinsic("float", "llvm.fma.f32", terms)
             given = context.out.value(f"fmul float {value}, {slope}")
-        # Beside products that are under way it stands where the text has it: before what waits for them.
+        # Beside products that are in flight it stands where the text has it: before what waits for them.
         kept = " sideeffect" if context.stream is not None else ""
         called = f'asm{kept} "{fast[0]}.f32 $0, $1;", "=f,f"(float {given})'
         return ScalarValue("f32", (context.out.value(f"call float {called}"),))

@@ -1,4 +1,4 @@
-"""Cooperative matrices: columns in vectors, products as fused multiply-adds, tiles where the processor has them."""
+"""Cooperative matrices on a processor: columns in vectors, products as fused multiply-adds, AMX tiles."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _steps(context: EmitContext, place: MatrixLayout, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContiguousRun:
-    """Contiguous memory: `woven` values lie together for each row (parts of a number, columns of a pack)."""
+    """Contiguous memory of `woven` values interleaved for each row (parts of a number, columns of a pack)."""
 
     column: int
     """The first column."""

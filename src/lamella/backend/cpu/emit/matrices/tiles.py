@@ -1,4 +1,4 @@
-"""Matrix tiles: loops of products that a processor with AMX computes sixteen rows by sixteen columns at a time."""
+"""AMX tiles: loops of products that a processor computes sixteen rows by sixteen columns at a time."""
 
 from __future__ import annotations
 

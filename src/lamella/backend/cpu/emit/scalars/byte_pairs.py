@@ -1,4 +1,4 @@
-"""Reals of 8 bits on a GPU that widens two of them by one instruction.
+"""Packed conversion of 8-bit reals on a GPU: one instruction widens two of them.
 
 Two that lie side by side are loaded as one number of 16 bits: LLVM makes wide loads of those as of any others, and the
 instruction takes its half of a register as it is.
@@ -22,7 +22,7 @@ REALS = tuple(Scalar(item) for item in WORDS)
 
 
 def note_pairs(context: EmitContext, statements: Sequence[Statement]) -> None:
-    """Remember which loads of a region are neighbours, two by two."""
+    """Find neighbouring loads of a region, two by two."""
     if not (context.threads and context.target.widens_bytes):
         return
     loads = [
