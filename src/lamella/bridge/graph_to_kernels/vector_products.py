@@ -164,10 +164,14 @@ def find_vector_product(
 
 
 def _count_registers(plan: VectorProduct, target: Target) -> int | None:
-    """A bound where work-items hold more of the matrix than leaves half of a multiprocessor to the kernel behind."""
-    if plan.together == 1:
+    """A bound where work-items hold more of the matrix than leaves half of a multiprocessor to the kernel behind.
+
+    What is left over of a sum is under way with the rest, and rows that may not be there have addresses of their own:
+    then nobody counts what a bound would spill.
+    """
+    pieces, left = divmod(plan.found.extents[plan.sum], plan.piece * WARP * plan.together)
+    if plan.together == 1 or left or plan.found.extents[plan.row] % (plan.rows * plan.together):
         return None
-    pieces = plan.found.extents[plan.sum] // (plan.piece * WARP * plan.together)
     held = min(FIRST, pieces * plan.rows * plan.parts * plan.together) * PIECE // REGISTER
     items = -(-plan.groups // max(1, target.multiprocessors)) * plan.together * WARP
     half = -(-REGISTERS // 2 // items // GRAIN) * GRAIN
