@@ -115,7 +115,7 @@ def test_a_bound_of_registers_spills_nothing(width: int, rows: int, bounded: boo
     program = Program(tuple(item for item in made.program.functions if item.name in names))
     text = emit(program, find_target("sm_90a")).text
     assert ("nvvm.maxnreg" in text) == bounded
-    assert " 0 bytes spill stores, 0 bytes spill loads" in assemble_on("sm_90a", text, tmp_path)
+    assert not assemble_on("sm_90a", text, tmp_path)
 
 
 APART = {
