@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.backend import cuda
+from lamella.backend import cuda, interpreter
 from tests.support.differential.running import read
 
 pytestmark = pytest.mark.gpu
@@ -49,6 +49,54 @@ graph Layers {
     }
 }
 """
+
+BETWEEN = """
+func @f(%x: memref<f32x8,strided<?>>, %y: memref<f32x8,strided<?>>) {
+  %0 = constant 0 : index
+  %n = constant 8 : index
+  %two = constant 2.0 : f32
+  foreach (%i)=(%0),(%n) {
+    %a = load %x[%i] : f32
+    %b = load %y[%i] : f32
+    %c = arith.add %a, %b : f32
+    %d = arith.mul %a, %two : f32
+    store %c, %y[%i]
+    store %d, %x[%i]
+  }
+}
+"""
+MEMBERS = """
+func @f(%x: group<memref<f32x?x?>x?>, %y: group<memref<f32x?>x?>) {
+  %g = builtin.group_id : index
+  %A = load %x[%g] : memref<f32x?x?>
+  %b = load %y[%g] : memref<f32x?>
+  %one = constant 1.0 : f32
+  sum.n.atomic %one, %A, %one, %b
+}
+"""
+
+
+@pytest.mark.parametrize("starts", [(0, 1), (3, 2), (2, 3)])
+def test_arrays_of_the_host_that_lie_between_each_other(starts: tuple[int, int]) -> None:
+    memory = np.arange(20, dtype=np.float32)
+    want = memory.copy()
+    x, y = (want[start : start + 15 : 2] for start in starts)
+    y += x
+    x *= 2
+    cuda.compile_program(read(BETWEEN)).call("f", [memory[start : start + 15 : 2] for start in starts])
+    np.testing.assert_array_equal(memory, want)
+
+
+def test_members_of_a_group_that_share_memory_of_the_host() -> None:
+    """Each work-group adds to a part of one array, as on the processor."""
+    items = [np.full((3, count), count, np.float32, order="F") for count in (2, 0, 3, 1)]
+    found = []
+    for backend in (interpreter, cuda):
+        memory = np.arange(6, dtype=np.float32)
+        members = [memory[:3], memory[1:4], memory[1:4], memory[3:]]
+        backend.compile_program(read(MEMBERS)).call("f", [items, members], 4)
+        found.append(memory)
+    np.testing.assert_array_equal(found[1], found[0])
 
 
 def test_arrays_of_host_and_device() -> None:

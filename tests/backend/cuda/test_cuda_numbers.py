@@ -53,7 +53,6 @@ def execute(kernel: Kernel, text: str) -> Sequence[Numbers]:
     return arrays_of(kernel, arguments)
 
 
-@pytest.mark.real_gpu  # an emulated one knows no access whose lanes go to memory of several kinds
 @given(kernels())
 @settings(max_examples=200)
 def test_random_kernels(kernel: Kernel) -> None:

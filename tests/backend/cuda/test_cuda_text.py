@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -172,8 +173,8 @@ def test_no_device_is_a_sentence() -> None:
     assert absent is None or "GPU" in absent
 
 
-def assemble_on(target: str, text: str, folder: Path) -> None:
-    """Let the assembler of NVIDIA take text for LLVM."""
+def assemble_on(target: str, text: str, folder: Path) -> int:
+    """Let the assembler of NVIDIA take text for LLVM; the bytes of registers that it spills."""
     found = shutil.which("ptxas")
     if found is None:
         pytest.skip("ptxas is not installed; the wheel nvidia-cuda-nvcc-cu12 has it")
@@ -181,9 +182,13 @@ def assemble_on(target: str, text: str, folder: Path) -> None:
     path.write_text(assembly(text, MACHINES[target]))
     name = find_target(target).cpu
     done = subprocess.run(
-        [found, "-arch", name, path, "-o", folder / "kernels.cubin"], capture_output=True, check=False
+        [found, "-v", "-arch", name, path, "-o", folder / "kernels.cubin"],
+        capture_output=True,
+        check=False,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
+    return sum(map(int, re.findall(r"(\d+) bytes spill stores", done.stderr)))
 
 
 @pytest.mark.parametrize("text", [SMALL, SMALL.replace("bf16", "f16"), LARGE])

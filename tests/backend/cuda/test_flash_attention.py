@@ -17,6 +17,7 @@ from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.extensions import lower_extensions
 from lamella.lang.tensor.nodes import Memref
+from tests.backend.cuda.test_cuda_text import assemble_on
 from tests.backend.cuda.test_tensor_core_gemm import plan, write_graph
 
 CASES = {
@@ -94,6 +95,8 @@ def test_it_is_proved_and_one_kernel_of_warpgroups(
     assert pipeline.threads == 384
     assert len(pipeline.maps) == 3
     assert "wgmma.mma_async" in compiled.text
+    # Neither the warpgroups nor the one that copies for them need more registers than they have.
+    assert not assemble_on("sm_90a", compiled.text, tmp_path)
 
 
 def test_rows_that_are_no_softmax_of_scores_are_products_of_halves(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ from lamella.backend.cuda.compile import with_sizes
 from lamella.backend.executor.kernels import compile_graph
 from lamella.kernels.nodes import KernelGraph
 from lamella.kernels.target import find_target
+from lamella.lang.tensor.nodes import Program
 from lamella.pipeline.kernels.execution import prepare, to_kernels
 from lamella.pipeline.options import Options
+from tests.backend.cuda.test_cuda_text import assemble_on
 from tests.backend.cuda.test_tensor_core_gemm import draw_inputs, write_graph
 
 Precision = Literal["f32", "bf16", "w8", "w4", "fp8"]
@@ -100,6 +102,20 @@ def test_a_product_of_halves_is_two_instructions_for_each(tmp_path: Path) -> Non
     text = emit(made.program, find_target("sm_90a")).text
     assert "llvm.fma.f32" in text
     assert "mov.b32 $0, {$1, $2};" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "bounded"), [(1024, 1536, True), (768, 1536, False), (1024, 1531, False)]
+)
+def test_a_bound_of_registers_spills_nothing(width: int, rows: int, bounded: bool, tmp_path: Path) -> None:
+    """What is left over of a sum or of rows takes registers that nobody counts: there is no bound then."""
+    path = write_graph(tmp_path, *normed(1, width, rows))
+    made = plan(path, "bf16")
+    names = kernels_of(made)
+    program = Program(tuple(item for item in made.program.functions if item.name in names))
+    text = emit(program, find_target("sm_90a")).text
+    assert ("nvvm.maxnreg" in text) == bounded
+    assert not assemble_on("sm_90a", text, tmp_path)
 
 
 APART = {

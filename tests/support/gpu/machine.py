@@ -161,6 +161,24 @@ class _Copy:
     work: Callable[[], None]
 
 
+@dataclass(slots=True)
+class _Mixed:
+    """Words of several kinds of memory, those of one kind behind those of another."""
+
+    parts: list[tuple[Any, Array, Any]]
+
+    def __getitem__(self, shift: Array) -> Array:
+        step = int(shift[0])
+        return np.concatenate([words[at + step] for words, at, _ in self.parts])
+
+    def __setitem__(self, shift: Array, values: Any) -> None:
+        step, start = int(shift[0]), 0
+        values = np.broadcast_to(values, shift.shape)
+        for words, at, _ in self.parts:
+            words[at + step] = values[start : start + len(at)]
+            start += len(at)
+
+
 class Unit:
     """A warp, or warpgroup, of each block; the lanes of its rows."""
 
@@ -326,7 +344,7 @@ class Unit:
 
     def find(
         self, addresses: Any, space: str, size: int, parts: int, writes: bool, mask: Any
-    ) -> tuple[Array, Array, Any]:
+    ) -> tuple[Any, Array, Any]:
         """The words that lanes access, where theirs are, and the lanes."""
         lanes: Any = slice(None) if mask is True else np.flatnonzero(mask)
         given = np.broadcast_to(addresses, self.alive.shape)[lanes]
@@ -334,9 +352,7 @@ class Unit:
             if space == "generic":
                 kinds = np.unique(given >> np.uint64(56)).tolist() or [0]
                 if len(kinds) > 1:
-                    raise DeviceFault(
-                        "lanes of one access go to memory of several kinds, which nobody emulates"
-                    )
+                    return self._find_each(addresses, size, parts, writes, mask)
                 space = {LOCAL >> 56: "local", SHARED >> 56: "shared"}.get(kinds[0], "global")
                 given = given & np.uint64(SHARED - 1) if space == "shared" else given
             if space == "global":
@@ -357,6 +373,19 @@ class Unit:
             return self._local.view(f"u{size}"), (starts + offsets) // size, lanes
         except DeviceFault as fault:
             raise DeviceFault(f"{self.code.entry.name}: {fault}") from fault
+
+    def _find_each(
+        self, addresses: Any, size: int, parts: int, writes: bool, mask: Any
+    ) -> tuple[_Mixed, Array, Any]:
+        """The same where lanes access memory of several kinds."""
+        took = self.alive if mask is True else mask
+        kinds = np.broadcast_to(addresses >> np.uint64(56), took.shape)
+        found = [
+            self.find(addresses, "generic", size, parts, writes, took & (kinds == kind))
+            for kind in np.unique(kinds[took])
+        ]
+        lanes = np.concatenate([item[2] for item in found])
+        return _Mixed(found), np.zeros(len(lanes), np.int64), lanes
 
     def _judge(self, places: Array, size: int, writes: bool, lanes: Any) -> None:
         """Refuse what is done before the launch in front has ended and must not be."""
@@ -403,13 +432,17 @@ class Unit:
     def change(
         self,
         target: Array | None,
-        place: tuple[Array, Array, Any],
+        place: tuple[Any, Array, Any],
         kind: str,
         way: str,
         values: Any,
     ) -> None:
         """An atomic change of what was found, of one lane after the other."""
         words, at, lanes = place
+        if isinstance(words, _Mixed):
+            for part in words.parts:
+                self.change(target, part, kind, way, values)
+            return
         size = words.dtype.itemsize
         shown = words.view(kind.replace("s", "i", 1)[0] + str(size)) if kind != "bf16" else words
         given = [np.broadcast_to(item, self.alive.shape)[lanes] for item in values]

@@ -22,16 +22,19 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def _fma_double(a: Array, b: Array, c: Array) -> Array:
-    """The product is two numbers, whose sum is exact; all three are added."""
-    product = a * b
-    high_a, high_b = (item * SPLITTER - (item * SPLITTER - item) for item in (a, b))
-    low_a, low_b = a - high_a, b - high_b
+    """The product of the mantissas is two numbers, whose sum is exact; all three are added."""
+    (one, first), (other, second) = np.frexp(a), np.frexp(b)
+    power = first + second
+    product = one * other
+    high_a, high_b = (item * SPLITTER - (item * SPLITTER - item) for item in (one, other))
+    low_a, low_b = one - high_a, other - high_b
     rest = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
-    total = product + c
-    other = total - product
-    left = (product - (total - other)) + (c - other)
-    exact = total + (left + rest)
-    return np.asarray(np.where(np.isfinite(exact), exact, total))
+    added = np.ldexp(c, -power)
+    total = product + added
+    back = total - product
+    left = (product - (total - back)) + (added - back)
+    exact = np.ldexp(total + (left + rest), power)
+    return np.asarray(np.where(np.isfinite(exact), exact, a * b + c))
 
 
 def mul_high(a: Array, b: Array) -> Array:

@@ -6,9 +6,9 @@ are copied to the device and back; those of the device are used where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import cast
+from typing import TypeGuard, cast
 
 import numpy as np
 
@@ -33,9 +33,12 @@ from lamella.backend.named import Groups, take_grid
 from lamella.base.arrays import Array
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.limits import DEFAULT, Limits
-from lamella.base.records import replace
+from lamella.base.records import dataclass, replace
 from lamella.kernels.target import find_target
 from lamella.lang.tensor.nodes import Function, Group
+
+ALIGNMENT = 256
+"""What memory of the device begins at a multiple of."""
 
 
 class CudaKernels(CompiledKernels):
@@ -144,6 +147,15 @@ class _OnDevice(np.ndarray):
     array: DeviceArray
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Bytes of the host that an array of a launch spans."""
+
+    start: int
+    end: int
+    is_written: bool
+
+
 class DeviceCall:
     """One launch on arrays of the host and of the device: what is copied there, and back."""
 
@@ -151,18 +163,22 @@ class DeviceCall:
         self._slots = slots.copy()
         self._stream = stream
         self._held: list[object] = []
-        self._back: list[tuple[DeviceMemory, int, int]] = []
+        self._back: list[tuple[DeviceMemory, int, int, int]] = []
+        """Memory of the device, and where in it lies what is copied back to an address: bytes of a size."""
+        self._places: dict[tuple[int, int], int] = {}
+        """Where parts of the memory of the host lie on the device."""
 
     def place(self, function: Function, arguments: Sequence[object], tables: Sequence[GroupTables]) -> None:
         """Copy what lies on the host, and write where it lies now into the slots."""
         self._held.append(list(arguments))  # memory of the device stays as long as this
-        written, waiting, slot = written_parameters(function), iter(tables), 0
+        self._bring(list(_parts_of(function, arguments, tables)))
+        waiting, slot = iter(tables), 0
         for parameter, argument in zip(function.parameters, arguments, strict=True):
-            is_written = parameter.value.name in written
             if isinstance(parameter.type, Group):
-                self._place_group(slot, next(waiting), is_written)
-            elif isinstance(argument, np.ndarray) and not isinstance(argument, _OnDevice):
-                self._slots[slot] = self._copy(address_of(argument), reach_of(argument), is_written)
+                self._place_group(slot, next(waiting))
+            elif _is_on_host(argument):
+                part = _part_of(argument, False)
+                self._slots[slot] = self._places[part.start, part.end]
             slot += len(slots_of(parameter))
 
     @property
@@ -170,27 +186,44 @@ class DeviceCall:
         """Whether anything is to be copied back to the host."""
         return bool(self._back)
 
-    def _place_group(self, slot: int, tables: GroupTables, is_written: bool) -> None:
-        lows, highs = bounds_of(tables)
-        moved = np.zeros(max(1, len(lows)), np.int64)
-        rows = zip(tables.given.items, tables.addresses.tolist(), highs.tolist(), strict=True)
-        for place, (item, own, high) in enumerate(rows):
-            is_here = isinstance(item, _OnDevice)
-            moved[place] = own if is_here else self._copy(own, max(0, high - own), is_written)
+    def _bring(self, parts: Sequence[_Part]) -> None:
+        """Copy parts that share bytes as one: each array sees what is written through another."""
+        together: list[_Part] = []
+        end = 0
+        for part in sorted(parts, key=lambda item: item.start):
+            if together and part.start >= end:
+                self._copy_parts(together)
+                together = []
+            end = max(end, part.end) if together else part.end
+            together.append(part)
+        if together:
+            self._copy_parts(together)
+
+    def _copy_parts(self, parts: Sequence[_Part]) -> None:
+        start, end = parts[0].start, max(item.end for item in parts)
+        # What begins within another array keeps what divides its address; one that is alone needs no shift for that.
+        shift = start % ALIGNMENT if len(parts) > 1 else 0
+        memory = DeviceMemory(shift + end - start)
+        memory.write(start, end - start, self._stream, shift)
+        self._held.append(memory)
+        if any(item.is_written for item in parts):
+            self._back.append((memory, shift, start, end - start))
+        for item in parts:
+            self._places[item.start, item.end] = memory.address + shift + item.start - start
+
+    def _place_group(self, slot: int, tables: GroupTables) -> None:
+        moved = np.zeros(max(1, len(tables.addresses)), np.int64)
+        for place, (item, own, end) in enumerate(_members_of(tables)):
+            moved[place] = own if isinstance(item, _OnDevice) else self._places[own, end]
         self._slots[slot] = self._copy_array(moved)
         for column in range(tables.entries.shape[1]):
             self._slots[slot + 1 + column] = self._copy_array(tables.entries[:, column].copy())
 
     def _copy_array(self, array: Array) -> int:
         self._held.append(array)
-        return self._copy(address_of(array), array.nbytes, False)
-
-    def _copy(self, address: int, size: int, is_written: bool) -> int:
-        memory = DeviceMemory(size)
-        memory.write(address, size, self._stream)
+        memory = DeviceMemory(array.nbytes)
+        memory.write(address_of(array), array.nbytes, self._stream)
         self._held.append(memory)
-        if is_written:
-            self._back.append((memory, address, size))
         return memory.address
 
     def slots_for(self, kernel: DeviceKernel) -> int:
@@ -201,9 +234,40 @@ class DeviceCall:
         """Launch, wait, and copy back what is written."""
         kernel.launch(self._stream, self.slots_for(kernel), groups)
         self._stream.wait(f"running @{kernel.name}")
-        for memory, address, size in self._back:
-            memory.read(address, size, self._stream)
+        for memory, offset, address, size in self._back:
+            memory.read(address, size, self._stream, offset)
         self._stream.wait()
+
+
+def _parts_of(
+    function: Function, arguments: Sequence[object], tables: Sequence[GroupTables]
+) -> Iterator[_Part]:
+    """What the arrays of the host span."""
+    written, waiting = written_parameters(function), iter(tables)
+    for parameter, argument in zip(function.parameters, arguments, strict=True):
+        is_written = parameter.value.name in written
+        if isinstance(parameter.type, Group):
+            for item, own, end in _members_of(next(waiting)):
+                if not isinstance(item, _OnDevice):
+                    yield _Part(own, end, is_written)
+        elif _is_on_host(argument):
+            yield _part_of(argument, is_written)
+
+
+def _is_on_host(argument: object) -> TypeGuard[Array]:
+    return isinstance(argument, np.ndarray) and not isinstance(argument, _OnDevice)
+
+
+def _part_of(array: Array, is_written: bool) -> _Part:
+    start = address_of(array)
+    return _Part(start, start + reach_of(array), is_written)
+
+
+def _members_of(tables: GroupTables) -> Iterator[tuple[object, int, int]]:
+    """The arrays of a group, where each begins, and where it ends when the offset has moved it on."""
+    _, highs = bounds_of(tables)
+    for item, own, high in zip(tables.given.items, tables.addresses.tolist(), highs.tolist(), strict=True):
+        yield item, own, max(own, high)
 
 
 class BoundLaunch:

@@ -164,10 +164,14 @@ def find_gemv(
 
 
 def _count_registers(plan: Gemv, target: Target) -> int | None:
-    """A register limit where work-items hold so much of the matrix that the next kernel could not start beside it."""
-    if plan.together == 1:
+    """A register limit where work-items hold so much of the matrix that the next kernel could not start beside it.
+
+    None where the sum or the rows leave a remainder: its loads are in flight with the rest, at addresses of their own,
+    and nobody counts what a limit would spill.
+    """
+    pieces, left = divmod(plan.found.extents[plan.sum], plan.piece * WARP * plan.together)
+    if plan.together == 1 or left or plan.found.extents[plan.row] % (plan.rows * plan.together):
         return None
-    pieces = plan.found.extents[plan.sum] // (plan.piece * WARP * plan.together)
     held = min(FIRST, pieces * plan.rows * plan.parts * plan.together) * PIECE // REGISTER
     items = -(-plan.groups // max(1, target.multiprocessors)) * plan.together * WARP
     half = -(-REGISTERS // 2 // items // GRAIN) * GRAIN

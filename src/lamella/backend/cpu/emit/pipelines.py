@@ -35,8 +35,11 @@ from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import CoopStore
 from lamella.lang.tensor.nodes.types import STORED_FLOATS
 
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = {1: 240, 2: 240, 3: 160}, 24
-"""Of 65536 for 256 and 128 threads: more for the producer, and the kernel would wait for registers for ever."""
+CONSUMER_REGISTERS, PRODUCER_REGISTERS = {1: 240, 2: 232, 3: 160}, {1: 24, 2: 40, 3: 24}
+"""Of a thread, by warpgroups: 65536 are for all, and with more than that the kernel would wait for registers for ever.
+
+The producer of an attention spills with fewer than 40, and nothing that two warpgroups compute does with 232.
+"""
 PIECES = 2
 """Pieces of 16 bytes along k that are multiplied without a branch."""
 MEMORY = "@pipeline_memory"
@@ -96,7 +99,7 @@ class PipelineEmitter(ABC):
             out.value(f"icmp ult i32 {self._thread}, {plan.warpgroups * WARPGROUP}"), consumer, producer
         )
         out.begin(producer)
-        self._set_registers("dec", PRODUCER_REGISTERS)
+        self._set_registers("dec", PRODUCER_REGISTERS[plan.warpgroups])
         first = out.value(f"icmp eq i32 {self._thread}, {plan.warpgroups * WARPGROUP}")
         copy = out.label("copy")
         out.branch(first, copy, end)

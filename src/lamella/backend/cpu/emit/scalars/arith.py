@@ -269,18 +269,54 @@ def combine(context: EmitContext, function: str, left: ScalarValue, right: Scala
     operands = vectors_of(context, left), vectors_of(context, right)
     if left.element in PARTS:
         return lanes_of(left.element, *complexes.BINARY[function](*operands))
-    return lanes_of(left.element, _combine_floats(function, left.element, operands[0][0], operands[1][0]))
+    found = _combine_floats(context, function, left.element, operands[0][0], operands[1][0])
+    return lanes_of(left.element, found)
 
 
-def _combine_floats(function: str, element: str, left: Vector, right: Vector) -> Vector:
+def _combine_floats(context: EmitContext, function: str, element: str, left: Vector, right: Vector) -> Vector:
     if element == "bf16":
-        return narrow(_combine_floats(function, "f32", widen(left), widen(right)))
+        return narrow(_combine_floats(context, function, "f32", widen(left), widen(right)))
     if function in ("min", "max"):
         return left.call(f"{function}num", right)
     if function == "rem" and left.kind == "half":
-        wide = left.cast("fpext", "float").apply("srem", right.cast("fpext", "float"))
-        return wide.cast("fptrunc", "half")
+        wide = (item.cast("fpext", "float") for item in (left, right))
+        return _combine_floats(context, function, "f32", *wide).cast("fptrunc", "half")
+    if function == "rem" and context.target.has_threads:
+        return _divide_exactly(left, right)
     return left.apply(WORDS[function], right)
+
+
+QUOTIENT = MappingProxyType({"float": 2.0**100, "double": 2.0**1000})
+"""A quotient that does not overflow, by which two times leads from the largest to one that does not either."""
+
+
+def _divide_exactly(left: Vector, right: Vector) -> Vector:
+    """The remainder of a division of reals; on a GPU LLVM has x - trunc(x / y) y, whose quotient is rounded.
+
+    q being trunc(x / y) as it is rounded, x - q y is a number without rounding. It may have another sign than x, and
+    be as large as y still, where q is too large to be a whole number exactly: then it is divided again.
+    """
+    out, divisor = left.out, abs(right)
+    begin, loop, more, done = out.block, out.label("divide"), out.label("more"), out.label("divided")
+    start, rest = abs(left), replace(left, operand=out.name())
+    out.jump(loop)
+    out.begin(loop)
+    hole = out.hole()
+    out.branch((abs(rest) >= divisor).operand, more, done)
+    out.begin(more)
+    scaled, most = divisor, QUOTIENT[left.kind]
+    for _ in range(2):
+        larger = scaled * most
+        scaled = (abs(rest) >= larger).choose(larger, scaled)
+    following = (-(rest / scaled).call("trunc")).fma(scaled, rest)
+    out.fill(
+        hole,
+        f"{rest.operand} = phi {left.type} [ {start.operand}, %{begin} ], [ {following.operand}, %{more} ]",
+    )
+    out.jump(loop)
+    out.begin(done)
+    found = (rest < 0.0).choose(rest + divisor, rest).call("copysign", left)
+    return right.is_nan().choose(right, found)
 
 
 WORDS = MappingProxyType({"add": "add", "sub": "sub", "mul": "mul", "div": "sdiv", "rem": "srem"})
