@@ -63,14 +63,14 @@ def check_declaration(
     values = configure(program, declared, {}, own)
     lacking = [] if options.model else _lacking(declared, values, program)
     if lacking:
-        return _common_findings(program, declared, values, lacking, library, options)
+        # Beside values that a user set for another declaration, examples are not free enough.
+        return [] if values else _common_findings(program, declared, lacking, library, options)
     return _findings_of(program, declared, values, library, options)
 
 
 def _common_findings(
     program: Program,
     declared: Declared,
-    values: Mapping[str, Known],
     lacking: Sequence[ConfigParam],
     library: Library,
     options: Options,
@@ -78,7 +78,7 @@ def _common_findings(
     """What is wrong with a declaration for all examples of the values that it lacks: nobody gave any."""
     common: dict[bool, list[Diagnostic]] = {}
     for example in example_values(lacking):
-        found = _findings_of(program, declared, {**values, **example}, library, options)
+        found = _findings_of(program, declared, example, library, options)
         fits = not any(item.code in UNFIT for item in found)
         kept = [item for item in found if fits or item.code in ANYWAY]
         places = {_place(item) for item in kept}
