@@ -160,9 +160,13 @@ def test_a_result_is_there_for_later_users_where_it_is_saved() -> None:
     assert [event.kind for event in machine.trace] == ["save"] * 3
 
 
-def test_a_result_that_is_not_saved_is_gone() -> None:
-    message = gone(chain(*SHARED, commands={2: [(SAVE, 2)]}))
-    assert message.startswith("argument 1 of instruction 2 is the result of instruction 1, which was neither")
+def test_a_result_that_no_command_speaks_of_stays() -> None:
+    """Each result is stored (8.2); a schedule that only frees or preloads takes nothing else away."""
+    for commands in ({2: [(SAVE, 2)]}, {0: [(PRELOAD, 9)]}, {3: [(FREE, 1)]}):
+        file = chain(*SHARED, commands=commands)
+        (found,) = compile_program(give_meaning(file, weights))(v0=X).values()
+        (wanted,) = compile_program(give_meaning(chain(*SHARED), weights))(v0=X).values()
+        assert np.array_equal(found, wanted)
 
 
 def test_a_freed_result_is_gone_and_its_array_too() -> None:
@@ -291,7 +295,7 @@ def test_a_run_that_fails_leaves_no_thread_and_waits_for_none() -> None:
         assert failing.wait(30)
         return weights(parameter)
 
-    commands = {0: [(PRELOAD, 3), (PRELOAD, 4)], 3: [(SAVE, 3)]}
+    commands = {0: [(PRELOAD, 3), (PRELOAD, 4)], 1: [(FREE, 1)], 3: [(SAVE, 3)]}
     file = chain([], [0], [1], [-1], [-1], [3, 4], [5], commands=commands)
     machine = compile_program(give_meaning(file, load))
 

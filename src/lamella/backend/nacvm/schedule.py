@@ -1,7 +1,7 @@
 """The memory schedule followed before the run: what each tick drops and preloads, and which results come too late.
 
-Which result is there at which instruction depends on the schedule alone, so the run itself tests nothing. A file
-without a schedule keeps everything.
+Which result is there at which instruction depends on the schedule alone, so the run itself tests nothing. A result
+that is neither saved nor forwarded stays until it is freed, as all do in a file without a schedule.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from lamella.backend.formula.tape import Slots, SlotStep
 from lamella.backend.nacvm.preload import ParameterLoad, WeightReader
-from lamella.lang.nac.check.memory.flow import UseRanges, is_end, is_load, read_flow
+from lamella.lang.nac.check.memory.flow import UseRanges, is_load, read_flow
 from lamella.lang.nac.check.memory.schedule import LAST_TICK
 from lamella.lang.nac.nodes import INPUT, OUTPUT, Action, Command, File
 
 DROP, PRELOAD = "drop", "preload"
-NEVER_KEPT = "was neither saved nor forwarded"
+NEVER_USED = "is used by nobody"
 
 
 class MemoryMove(NamedTuple):
@@ -91,31 +91,22 @@ class _ScheduledMemory:
             return self.gone[source]
         if source in self.saved or self._stays(source) or not self.file.schedule:
             return None
-        if source in self.forwarded:
-            target = self.forwarded[source]
-            return None if target == index else f"is forwarded to instruction {target}"
-        return None if is_end(self.file.instructions[index]) else NEVER_KEPT
+        target = self.forwarded.get(source, index)
+        return None if target == index else f"is forwarded to instruction {target}"
 
     def _stays(self, index: int) -> bool:
         """Whether a result is kept without a command: inputs are, and what no tick can name."""
         return self.file.instructions[index].operation == INPUT or index > LAST_TICK
 
     def obey(self, index: int, commands: Sequence[Command]) -> None:
-        """What was forwarded here ends, then the commands; a result that nobody keeps ends with its tick."""
+        """What was forwarded here ends, then the commands; a result that nobody uses ends with its tick."""
         for source in self.arriving.pop(index, ()):
             if source not in self.saved:
                 self._end(source, index, f"was forwarded to instruction {index}")
         for command in commands:
             self._obey(index, command)
-        if not self._is_kept(index):
-            self._end(index, index, NEVER_KEPT)
-
-    def _is_kept(self, index: int) -> bool:
-        """Whether a result outlives its tick; what the program gives to its caller does."""
-        if index in self.saved or self.file.instructions[index].operation == OUTPUT:
-            return True
-        kept = index in self.forwarded or index in self.flow.outputs or self._stays(index)
-        return kept and self.flow.last[index] >= 0
+        if index not in self.saved and self.flow.last[index] < 0:
+            self._end(index, index, NEVER_USED)
 
     def _obey(self, index: int, command: Command) -> None:
         target = command.target

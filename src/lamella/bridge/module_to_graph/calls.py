@@ -17,9 +17,10 @@ from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, 
 from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
+from lamella.lang.module.instantiate.bind import fit
 from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.messages import describe
-from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Value
+from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Known, Value
 from lamella.lang.module.nodes import Argument as Given
 from lamella.lang.module.nodes import ConfigParam, Expr, Operation, Port, Primitive, SequenceType, TensorType
 from lamella.lang.module.rules import constants, graphs, names, syntax
@@ -97,7 +98,7 @@ class _OperandBinding:
     def sources(self, values: Sequence[Bound], operation: Operation) -> None:
         """What flows in fills the inputs from the left."""
         if self.ports and isinstance(self.ports[-1].type, SequenceType):
-            self._sequence(values)
+            self._sequence(values, operation)
             return
         # Fewer are allowed here: arguments of the call may fill the rest.
         if len(values) > len(self.inputs):
@@ -113,14 +114,26 @@ class _OperandBinding:
             raise Found(finding)
         self.inputs[: len(values)] = values
 
-    def _sequence(self, values: Sequence[Bound]) -> None:
+    def _sequence(self, values: Sequence[Bound], operation: Operation) -> None:
         """A primitive of any number of inputs takes them all in its last one."""
         single = len(self.ports) - 1
         self.inputs[:single] = values[:single]
         items: list[Tensor] = []
         for value in values[single:]:
-            items += value if isinstance(value, tuple) else [value] if isinstance(value, Tensor) else []
+            if isinstance(value, Unknown):
+                self.inputs[single] = value
+                return
+            if not isinstance(value, tuple | Tensor):
+                raise self._not_a_tensor(value, operation)
+            items += value if isinstance(value, tuple) else [value]
         self.inputs[single] = tuple(items)
+
+    def _not_a_tensor(self, value: Bound, operation: Operation) -> Found:
+        name = self.primitive.name
+        if value is None:
+            return Found(constants.NONE_GIVEN.at(operation.span, name="None", operation=name, repair=""))
+        what, found = f"an operand of '{name}'", "a module" if isinstance(value, Members) else str(value)
+        return Found(constants.KIND.at(operation.span, what=what, found=found, wanted="a tensor", repair=""))
 
     def argument(self, argument: Given) -> None:
         """One argument: an attribute or an input by its name, or the next free one of its kind."""
@@ -137,8 +150,9 @@ class _OperandBinding:
         elif free is not None:
             self.inputs[free] = self._scalar(argument.value)
         else:
-            span, text = argument.span, argument.value.span.text
-            raise Found(names.UNKNOWN_ARGUMENT.at(span, module=self.primitive.name, name=text, repair=""))
+            what, wanted = f"'{self.primitive.name}'", f"at most {len(self.params)}"
+            found = "given more arguments than it has parameters"
+            raise Found(constants.KIND.at(argument.span, what=what, found=found, wanted=wanted, repair=""))
 
     def _named(self, name: str, argument: Given) -> None:
         if name in self.params:
@@ -178,7 +192,16 @@ class _OperandBinding:
             wanted = f"one of {', '.join(sorted(words))}"
             what = f"'{param.name}' of '{self.primitive.name}'"
             raise Found(constants.KIND.at(expr.span, what=what, found=f"'{value}'", wanted=wanted, repair=""))
-        return value
+        return self._fitting(value, expr, param)
+
+    def _fitting(self, value: Value, expr: Expr, param: ConfigParam) -> Value:
+        """The value as the type of its parameter holds it; None means the default, one number is a list of one."""
+        kind = param.type
+        if kind is None or value is None or (kind.listed and not isinstance(value, tuple)):
+            return value
+        return fit(
+            Known(value, "argument", expr.span), kind, f"'{param.name}' of '{self.primitive.name}'"
+        ).value
 
     def _rank(self) -> int | None:
         """How many dimensions the first operand has, for attributes that count them."""

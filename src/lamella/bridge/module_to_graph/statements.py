@@ -11,7 +11,7 @@ from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import GraphLowering
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, InstanceFrame
 from lamella.bridge.module_to_graph.values import find_name
-from lamella.lang.module.check.names import DROPPED, drop_rebound, find_rebound
+from lamella.lang.module.check.names import DROPPED, drop_rebound, find_rebound, find_runtime
 from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate_bool, evaluate_int
 from lamella.lang.module.instantiate.nodes import Instance
 from lamella.lang.module.nodes import (
@@ -178,6 +178,8 @@ class GuardFolding:
         self.lost: set[str] = set()
         """Names that only a statement with a wrong guard binds."""
         self.findings: list[Diagnostic] = []
+        self.is_unfinished = False
+        """Whether `...` stands in the place of statements."""
         self._tensors: set[str] = set()
         """Every name that the graph binds, in any arm."""
 
@@ -192,15 +194,20 @@ class GuardFolding:
             elif isinstance(statement, Recompute):
                 self.fold(statement.body, self.recomputed)
             elif isinstance(statement, Stub):
+                self.is_unfinished = True
                 self.findings.append(syntax.STUB.at(statement.span, name=self.frame.name))
 
     def _conditional(self, statement: Conditional, into: list[Flow]) -> None:
         # A guard that reads a tensor is refused even where only an arm that is not taken binds it.
-        tensors = self._tensors.union(self.frame.data_names())
-        around = EvaluationContext(tensors=tensors - self.frame.instance.values.keys())
+        values = self.frame.instance.values
+        tensors = self._tensors.union(self.frame.data_names()) - values.keys()
+        dims = self.frame.dims.keys() - values.keys()
+        around = EvaluationContext(tensors=tensors)
         for arm in statement.arms:
             try:
-                holds = evaluate_bool(arm.condition, self.frame.instance.values, "the guard", around)
+                for finding in find_runtime(arm.condition, tensors, dims):
+                    raise Found(finding)
+                holds = evaluate_bool(arm.condition, values, "the guard", around)
             except Found as problem:
                 self.findings.append(problem.finding)
                 # Which arm would hold is not known: what any of them binds must not be reported as unknown.
@@ -323,7 +330,7 @@ def order_flows(frame: InstanceFrame, forward: Forward, lowering: GraphLowering)
     for name in folding.lost:
         frame.bound[name] = UNKNOWN
     found = drop_rebound(folding.flows, rebound)
-    if rebound:
+    if rebound or folding.is_unfinished:
         outputs = [port.name or "out" for port in forward.outputs or ()]
         frame.bound.update(dict.fromkeys(find_orphans(found, outputs, frame), UNKNOWN))
     flows, cycle = topological_order(found)

@@ -324,7 +324,10 @@ def _stacked(
 ) -> Sequence[Bound]:
     """`StackedBlocks(blocks, n)`: every element of an array in turn, or one instance n times."""
     arguments = operation.arguments
+    _require_stack(arguments)
     owner = value_of(arguments[0].value, frame, lowering) if arguments else None
+    if isinstance(owner, Unknown):
+        return [UNKNOWN] * max(len(values), 1)
     if not isinstance(owner, Members):
         raise Found(
             constants.KIND.at(
@@ -344,6 +347,22 @@ def _stacked(
             constants.LENGTH.at(operation.span, what=what, found=len(owner.items), wanted=count, repair="")
         )
     return _fold_members(owner, values, Operation(operation.callee, span=operation.span), frame, lowering)
+
+
+def _require_stack(arguments: Sequence[Argument]) -> None:
+    """`StackedBlocks` takes an array and its length, and nothing else."""
+    for number, item in enumerate(arguments):
+        if item.name not in (None, "blocks", "n"):
+            raise Found(
+                names.UNKNOWN_ARGUMENT.at(
+                    item.span, module=STACKED, name=item.name, repair="there are blocks, n"
+                )
+            )
+        if number > 1:
+            found = f"given {len(arguments)} arguments"
+            raise Found(
+                constants.KIND.at(item.span, what=f"'{STACKED}'", found=found, wanted="at most 2", repair="")
+            )
 
 
 def _fold_members(
@@ -396,13 +415,23 @@ def _call_instance(
             value = annotate_port(inner.bound[name], port, name, inner, lowering)
             inner.bound[name] = lowering.stop_input(value, port)
     if lowering.depth >= DEEPEST:
-        what = f"the nesting of '{inner.name}'"
-        raise Found(syntax.LIMIT.at(operation.span, what=what, limit=DEEPEST, option="max_depth"))
+        raise _too_deep(inner, operation)
     lowering.depth += 1
     try:
         return lowering.visit(inner, lambda: run_graph(inner, forward, lowering))
     finally:
         lowering.depth -= 1
+
+
+def _too_deep(inner: InstanceFrame, operation: Operation) -> Found:
+    """Calls that do not end: of a module by its own name, further down, or of too many modules."""
+    *above, last = inner.path.split(".")
+    if last == inner.name and last in above:
+        first = len(above) - 1 - above[::-1].index(last)
+        cycle = " -> ".join([*above[first:], last])
+        return Found(graphs.CONTAINS_ITSELF.at(operation.span, name=last, cycle=cycle))
+    what = f"the nesting of '{inner.name}'"
+    return Found(syntax.LIMIT.at(operation.span, what=what, limit=DEEPEST, option="max_depth"))
 
 
 def _bind_input(

@@ -9,7 +9,7 @@ from lamella.base.limits import Limits
 from lamella.base.paths import read_text, shown
 from lamella.base.source import Source
 from lamella.lang.module import check as check_text
-from lamella.lang.module.check import settle
+from lamella.lang.module.check import is_of, settle
 from lamella.lang.module.parse import parse
 from lamella.lang.module.write import write
 from lamella.pipeline.module.declarations import check_declarations
@@ -23,8 +23,9 @@ def check(path: Path, options: Options) -> list[Diagnostic]:
     With a model named, only that one.
     """
     program = read_program(path, options)
-    findings = [*program.findings, *check_text(program.resolved.unit.document, program.resolved.scope)]
+    findings = [*check_text(program.resolved.unit.document, program.resolved.scope)]
     findings += check_declarations(program, options)
+    findings = [*program.findings, *(item for item in findings if not is_of(item, program.unbound))]
     if options.lock and not errors(findings):
         lock_program(program)
     return sort_findings(settle(findings, program.lost))

@@ -137,6 +137,11 @@ class Program:
         return frozenset().union(*(unit.document.lost for unit in self.resolved.scope.scopes))
 
     @property
+    def unbound(self) -> frozenset[str]:
+        """Names that wrong imports would have bound."""
+        return frozenset().union(*(scope.lost for scope in self.resolved.scope.scopes.values()))
+
+    @property
     def modules(self) -> list[Declared]:
         """The modules, blocks and models of the file itself."""
         items = self.resolved.unit.document.items
@@ -248,6 +253,7 @@ def _wrong_words(root: Instance, recipe: str | None) -> Iterator[Diagnostic]:
         if id(declared) in seen or instance.declared.unit.standard or not isinstance(declared, Module):
             continue
         seen.add(id(declared))
+        yield from errors(check_declaration(declared))
         view = view_of(declared, instance.scope)
         yield from (item for item in errors(check_annotations(view)) if item.code == UNKNOWN_ANNOTATION.code)
         for annotation in instance.module.annotations:

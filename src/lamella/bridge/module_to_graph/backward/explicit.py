@@ -50,7 +50,8 @@ from lamella.lang.module.nodes import (
     Unchanged,
 )
 from lamella.lang.module.nodes.expressions import names_in, parts_of
-from lamella.lang.module.rules import constants, gradients
+from lamella.lang.module.rules import constants, gradients, names
+from lamella.lang.module.suggest import suggest
 from lamella.lang.module.words import SUGAR
 
 # --- whether a written backward graph gives every gradient that is needed, in its shape and type ------------
@@ -181,6 +182,10 @@ def _is_declared(type: TensorType, tensor: Tensor, frame: InstanceFrame) -> bool
     return all(dim.is_same(one, other) for one, other in zip(extents, tensor.shape[free:], strict=True))
 
 
+NARROWEST = 16
+"""The bits of gradients of what says no element type: they may have those of bf16, the default."""
+
+
 def _unfit(type: TensorType, port: Port, primal: Primal) -> str:
     """Why an element type does not do for a gradient."""
     element = _element(type.dtype)
@@ -190,7 +195,7 @@ def _unfit(type: TensorType, port: Port, primal: Primal) -> str:
     if not element.is_float:
         return "must be floating"
     explicit = any(item.name == "dtype" for item in port.annotations)
-    narrow = own is not None and element.bits < own.bits
+    narrow = element.bits < (own.bits if own is not None else NARROWEST)
     return "is narrowed without @dtype" if narrow and not explicit else ""
 
 
@@ -485,12 +490,17 @@ def run_explicit(visit: Visit, given: Sequence[Tensor | None], sweep: ReverseSwe
         *validation.check_complete(results, operations.served),
         *validation.check_results(results, graph.spans),
         *validation.check_declared(list(graph.declared(primals)), graph.frame),
+        *graph.check_names(primals),
         *graph.saving.check_recomputed(),
     ):
         sweep.tape.report(finding, visit.frame.origin)
     visit.is_wrong = len(errors(sweep.tape.findings)) > wrong
     for name, primal in primals.items():
         sweep.add(primal.tensor, results.get(name))
+
+
+BUNDLE = "_params"
+"""The end of the name of all gradients of an instance together."""
 
 
 class _BackwardGraph:
@@ -542,7 +552,7 @@ class _BackwardGraph:
             self.tape.report(finding, self.frame.origin)
         for name in folding.lost:
             self.frame.bound[name] = UNKNOWN
-        if rebound:
+        if rebound or folding.is_unfinished:
             folding.flows = drop_rebound(folding.flows, rebound)
             folding.recomputed = drop_rebound(folding.recomputed, rebound)
             flows = (*folding.recomputed, *folding.flows)
@@ -616,6 +626,16 @@ class _BackwardGraph:
             if name.startswith(PREFIX) and primal is not None and isinstance(value, Tensor):
                 yield primal.name, value
 
+    def check_names(self, primals: Mapping[str, Primal]) -> Iterator[Diagnostic]:
+        """Gradients that are declared of something that the forward graph does not have."""
+        frame = self.visit.frame
+        known = {*primals, *self.visit.names, *frame.data_names(), *frame.instance.switched_off}
+        for port in self.backward.gradients:
+            name = (port.name or "").removeprefix(PREFIX)
+            if name not in known and name.removesuffix(BUNDLE) not in known:
+                where, repair = f"in the forward graph of '{frame.name}'", suggest(name, known)
+                yield names.UNKNOWN.at(port.span, name=name, where=where, repair=repair)
+
     def declared(self, primals: Mapping[str, Primal]) -> Iterator[tuple[Port, Primal]]:
         """The gradients with declared types, each with what it is the gradient of."""
         outputs = {
@@ -631,10 +651,10 @@ class _BackwardGraph:
             name: f"{PREFIX}{own}" for name, own in zip(self._incoming(), self.visit.names, strict=False)
         }
         outgoing = {name: f"{PREFIX}{own}" for name, own in self._outgoing()}
-        for ports, names in ((self.backward.inputs, incoming), (self.backward.outputs, outgoing)):
+        for ports, owners in ((self.backward.inputs, incoming), (self.backward.outputs, outgoing)):
             for port in ports or ():
-                if names.get(port.name or "") in known:
-                    yield port, known[names[port.name or ""]]
+                if owners.get(port.name or "") in known:
+                    yield port, known[owners[port.name or ""]]
 
 
 def _matched(ports: Sequence[Port] | None, names: list[str]) -> list[str]:

@@ -591,13 +591,18 @@ class SavedTensors:
 
     def check_used(self) -> Iterator[Diagnostic]:
         """Whether all that is saved is read."""
-        module = self.visit.frame.name
-        for item, names in self.matches(self.visit.forward.save):
-            if not names:
-                repair = suggest(item.text, self.names) if "*" not in item.text else ""
-                yield gradients.NO_MATCH.at(item.span, name=item.text, module=module, repair=repair)
-            elif (
-                not self.visit.is_wrong
+        module, forward = self.visit.frame.name, self.visit.forward
+        for section, selection in (("save", forward.save), ("recompute", forward.recompute)):
+            for item, names in self.matches(selection):
+                if not names:
+                    repair = suggest(item.text, self.names) if "*" not in item.text else ""
+                    yield gradients.NO_MATCH.at(
+                        item.span, name=item.text, section=section, module=module, repair=repair
+                    )
+        for item, names in self.matches(forward.save):
+            if (
+                names
+                and not self.visit.is_wrong
                 and not self.closure(self.names[name].name for name in names) & self.visit.reads
             ):
                 yield gradients.UNUSED.at(item.span, name=item.text, module=module)

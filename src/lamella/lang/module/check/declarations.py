@@ -11,7 +11,7 @@ from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.lang.module.annotations.arguments import accepts, show_value, wanted
 from lamella.lang.module.annotations.table import STRATEGIES, AnnotationParameter
-from lamella.lang.module.check.views import view_of
+from lamella.lang.module.check.views import bodies_in, view_of
 from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.nodes import (
     Call,
@@ -27,23 +27,90 @@ from lamella.lang.module.nodes import (
     Preset,
     Primitive,
     Recipe,
+    Star,
+    Stub,
+    TensorType,
     Text,
+    Unchanged,
     names_in,
 )
 from lamella.lang.module.resolve.nodes import Scope
-from lamella.lang.module.rules import annotated, constants, gradients, names
+from lamella.lang.module.rules import annotated, constants, gradients, names, syntax
 from lamella.lang.module.suggest import suggest
-from lamella.lang.module.words import CONFIG_TYPES
+from lamella.lang.module.words import CONFIG_TYPES, DTYPES
 
 
 def check_declaration(item: Item) -> Iterator[Diagnostic]:
     """What is wrong with the types of config parameters, with a primitive or with a recipe."""
     if isinstance(item, Module | Primitive):
         yield from _check_types(item.params or ())
-    if isinstance(item, Primitive):
+    if isinstance(item, Module):
+        yield from _check_graph(item)
+        yield from _check_stubs(item)
+        yield from _check_shapes(item)
+    elif isinstance(item, Primitive):
         yield from _check_primitive(item)
     elif isinstance(item, Recipe):
         yield from _check_recipe(item)
+
+
+# --- modules: a graph, and the shapes of what they take, give and hold --------------------------------------
+
+
+def _check_graph(module: Module) -> Iterator[Diagnostic]:
+    """A forward section that no child is to finish has a graph; an extension may inherit one."""
+    forward = module.forward
+    is_open = module.abstract or module.extends is not None or module.sublayers is not None or module.stub
+    if forward is not None and forward.graph is None and not is_open:
+        yield constants.MISSING_SECTION.at(
+            forward.span,
+            module=module.name,
+            section="graph in its forward section",
+            repair=f"add graph:, or make it an abstract {module.kind}",
+        )
+
+
+def _check_stubs(module: Module) -> Iterator[Diagnostic]:
+    """Graphs that are not finished, whether or not they are built."""
+    for part in (module.forward, module.backward):
+        for body in bodies_in((part.graph or ()) if part is not None else ()):
+            for item in body:
+                if isinstance(item, Stub):
+                    yield syntax.STUB.at(item.span, name=module.name)
+
+
+def _check_shapes(module: Module) -> Iterator[Diagnostic]:
+    passes = [item for item in (module.forward, module.backward) if item is not None]
+    ports = [port for item in passes for port in (*(item.inputs or ()), *(item.outputs or ()))]
+    for port in ports:
+        if isinstance(port.type, TensorType):
+            yield from _check_leading(port.type)
+            yield from _check_last(port.type)
+    for param in module.tensors:
+        if isinstance(param.type, TensorType):
+            yield from _check_last(param.type)
+
+
+def _check_leading(type: TensorType) -> Iterator[Diagnostic]:
+    """`*` leads; `...` stands for nothing that a type could be compared with."""
+    for number, dim in enumerate(type.dims):
+        repair = "'*' stands for any number of dimensions, and leads: [*, T, C]"
+        if isinstance(dim, Unchanged):
+            yield syntax.MISPLACED.at(dim.span, what="'...'", where="in this type", repair=repair)
+        elif isinstance(dim, Star) and number:
+            yield syntax.MISPLACED.at(dim.span, what="'*'", where="behind a dimension", repair=repair)
+
+
+def _check_last(type: TensorType) -> Iterator[Diagnostic]:
+    """An element type stands behind the dimensions."""
+    for dim in type.dims:
+        if isinstance(dim, Name) and dim.id in DTYPES:
+            yield syntax.MISPLACED.at(
+                dim.span,
+                what=f"the element type {dim.id}",
+                where="among dimensions",
+                repair="it stands behind them, once",
+            )
 
 
 # --- primitives: what they are implemented by, what they keep for their gradients ---------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, Label
@@ -24,11 +24,16 @@ from lamella.lang.module.nodes import (
     Member,
     Name,
     Operation,
+    Port,
     Rest,
     Select,
     Slice,
+    Star,
     Statement,
+    Stub,
+    TensorType,
     name_nodes,
+    names_in,
 )
 from lamella.lang.module.rules import annotated, constants, gradients, graphs, names
 from lamella.lang.module.rules.graphs import REBOUND
@@ -123,20 +128,30 @@ def _check_pattern(view: DeclarationView) -> Iterator[Diagnostic]:
 def _check_guards(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     """Guards and indices are constants: they read no tensor."""
     tensors = (view.data_names() | set(_bound(graph))) - view.constants
+    dims = dims_of(view.inputs or ()) - view.constants
     for body in bodies_in(graph):
         for item in body:
             if isinstance(item, Conditional):
                 for arm in item.arms:
-                    yield from _first_tensor(arm.condition, tensors)
+                    yield from find_runtime(arm.condition, tensors, dims)
     for flow in flows_in(graph):
         for source in flow.sources:
             yield from _check_indices(source, tensors)
 
 
-def _first_tensor(condition: Expr, tensors: set[str]) -> Iterator[Diagnostic]:
+def dims_of(ports: Iterable[Port]) -> set[str]:
+    """The names in the shapes of inputs or outputs."""
+    types = (port.type for port in ports if isinstance(port.type, TensorType))
+    return {
+        name for type in types for dim in type.dims if not isinstance(dim, Star) for name in names_in(dim)
+    }
+
+
+def find_runtime(condition: Expr, tensors: Collection[str], dims: Collection[str]) -> Iterator[Diagnostic]:
+    """The first name in a guard that is known only when the graph runs."""
     for name in name_nodes(condition):
-        if name.id in tensors:
-            why = "it is a tensor of the graph"
+        if name.id in tensors or name.id in dims:
+            why = "it is a tensor of the graph" if name.id in tensors else "it is a dimension of the inputs"
             yield constants.NOT_CONSTANT.at(name.span, what=f"'{name.id}'", why=why)
             return
 
@@ -221,6 +236,8 @@ def _check_operation(operation: Operation, view: DeclarationView, near: Suggesti
 
 def _check_sources(graph: tuple[Statement, ...], view: DeclarationView) -> Iterator[Diagnostic]:
     """Sources that nothing gives; those in arms are left to the values, which may switch an arm off."""
+    if any(isinstance(item, Stub) for body in bodies_in(graph) for item in body):
+        return
     known = view.data_names() | view.constants | set(_bound(graph))
     near = Suggestions(lambda: known)
     inputs, reported = {port.name or "in" for port in view.inputs or ()}, set[str]()

@@ -197,6 +197,11 @@ class ConstantScope:
     def _extent(self, name: str) -> Extent | None:
         return runtime_dimension(name) if name in self.runtime else None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether a constraint was false."""
+        return any(item.code == rules.CONSTRAINT.code for item in self.findings.items)
+
     def is_usable(self, expr: Expr) -> bool:
         """Whether an expression is free of names that failed before."""
         return not self.failed or self.failed.isdisjoint(names_in(expr))
@@ -330,6 +335,8 @@ def _check_constraint(constraint: Constraint, names: ConstantScope) -> None:
         value = evaluate(condition, names.known, names.around)
     except Found as problem:
         finding = problem.finding
+        if finding.code == rules.KIND.code and names.is_refused:
+            return  # an earlier constraint may be what keeps this one from being asked: h > 0, then d % h == 0
         if finding.code == rules.NOT_CONSTANT.code:
             finding = rules.CONSTRAINT_FORM.at(condition.span, text=text, found="not constant")
         names.findings.add(finding)

@@ -26,7 +26,7 @@ def _with_source(known: Known) -> str:
     if not known.source:
         return shown
     first = known.source.partition(" ")[0]
-    preposition = {"default": "by", "inherited": "by", "argument": "as"}.get(first, "from")
+    preposition = {"default": "by", "inherited": "by", "argument": "as", "example": "for"}.get(first, "from")
     return f"{shown} {preposition} {known.source}"
 
 

@@ -366,6 +366,9 @@ def _is_second(cursor: ModuleCursor, parts: _PassBody, word: str, first: int) ->
 # --- constants ----------------------------------------------------------------------------------------------
 
 
+RUNTIME_DIMS = ("batch_dim", "seq_dim")
+
+
 def _bindings(cursor: ModuleCursor) -> tuple[Binding, ...]:
     """One line of `let:`."""
     first = cursor.index
@@ -375,6 +378,8 @@ def _bindings(cursor: ModuleCursor) -> tuple[Binding, ...]:
         return cursor.section(_constraint)
     name = cursor.name("the name of a constant", "in 'let:'")
     if cursor.accept(":"):
+        if cursor.text not in RUNTIME_DIMS:
+            raise cursor.problem("batch_dim or seq_dim", "after ':'")
         kind = cursor.name("batch_dim or seq_dim", "after ':'")
         span, notes = cursor.settle(first)
         cursor.end_line("after a binding")

@@ -126,7 +126,7 @@ class Resolver:
         bindings = Bindings(unit, self._primitive_names())
         # Known before its imports are: a file that is part of a circle still has its own declarations.
         self._scopes[unit] = Scope(
-            unit, bindings.local, bindings.imported, bindings.spaces, self, self._scopes
+            unit, bindings.local, bindings.imported, bindings.spaces, self, self._scopes, bindings.lost
         )
         self._public[unit] = {name: item for name, item in bindings.local.items() if _is_public(item)}
         return _OpenFile(unit, self._read(unit, bindings))
@@ -136,7 +136,9 @@ class Resolver:
         importer = Importer(self, unit, bindings)
         for item in unit.document.items:
             if isinstance(item, Import):
+                before = len(self.findings)
                 yield from importer.bring(item)
+                bindings.lost.update(_unbound(item) if len(self.findings) > before else ())
         bindings.settle()
         self.findings += bindings.findings
         self._export(unit, bindings)
@@ -400,6 +402,14 @@ class Importer:
             self._bring_name(wanted, public.get(wanted.name), path, public)
 
 
+def _unbound(item: Import) -> Iterator[str]:
+    """The names that an import was to bind."""
+    if item.names:
+        yield from (wanted.alias or wanted.name for wanted in item.names)
+    else:
+        yield item.alias or item.path[-1]
+
+
 def _highest(files: list[ModuleFile]) -> list[ModuleFile]:
     """The highest version of each file; they come in order."""
     return list({file.stem: file for file in files}.values())
@@ -432,6 +442,7 @@ class Bindings:
         self.local: dict[str, Declared] = {}
         self.imported: dict[str, Declared] = {}
         self.spaces: dict[str, Namespace] = {}
+        self.lost: set[str] = set()
         self.findings: list[Diagnostic] = []
         self._unit = unit
         self._primitives = primitives
@@ -566,6 +577,8 @@ def _check_lineages(declared: list[Declared], scope: Scope, limits: Limits) -> I
         try:
             trace_lineage(item, scope, limits)
         except Found as problem:
+            if isinstance(item.declaration, Module) and (item.declaration.extends or "") in scope.lost:
+                continue
             yield problem.finding
             if (
                 problem.finding.code == syntax.LIMIT.code
@@ -576,6 +589,8 @@ def _check_lineages(declared: list[Declared], scope: Scope, limits: Limits) -> I
 def _check_params(module: Module, scope: Scope) -> Iterator[Diagnostic]:
     for param in module.tensors:
         for kind in _instances(param):
+            if kind.module in scope.lost:
+                continue
             try:
                 find_module(kind, scope)
             except Found as problem:

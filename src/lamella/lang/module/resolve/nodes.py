@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -102,6 +102,8 @@ class Scope:
     library: StandardLibrary = field(default_factory=NoLibrary)
     scopes: dict[SourceUnit, Scope] = field(default_factory=dict)
     """The scopes of all files of the program."""
+    lost: Collection[str] = ()
+    """Names that a wrong import would have bound: that nothing declares them follows from that."""
 
     def find(self, name: str) -> Declared | None:
         """The declaration that a name, plain or qualified, means in this file."""

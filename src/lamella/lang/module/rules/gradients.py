@@ -47,7 +47,7 @@ UNUSED = Rule(
     WARNING,
     hint="drop it from save:",
 )
-NO_MATCH = UNUSED.also("'{name}' in save: of '{module}' matches no tensor", hint="{repair}")
+NO_MATCH = UNUSED.also("'{name}' in {section}: of '{module}' matches no tensor", hint="{repair}")
 NO_BACKWARD = UNKNOWN_OPERATION.also(
     "no gradient goes back through '{operation}' to '{name}'", hint="mark what it gives with @gradient(skip)"
 )

@@ -17,6 +17,8 @@ PLACEHOLDER = UNKNOWN_PATH.also("the placeholder '{name}' stands on one side onl
 COVERING = UNKNOWN_PATH.also("the ranges of '{path}' {why}, its dimension {dim} has {extent}")
 RANGES = UNKNOWN_PATH.also("the ranges of '{path}' {why}")
 FUSED_SHAPE = UNKNOWN_PATH.also("'{path}' has shape {wanted}, its sources make {found}{values}")
+NO_ELEMENT = UNKNOWN_PATH.also("there is no '{name}[{index}]': '{name}' has {count} elements")
+NO_DIMENSION = UNKNOWN_PATH.also("'{path}' of shape {shape} has no dimension {dim}")
 FUSED_DTYPE = UNKNOWN_PATH.also(
     "'{path}' is fused from {first} and {second}", hint="the sources of a fused tensor have one type"
 )
