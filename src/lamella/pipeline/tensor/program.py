@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def read_kernels(path: Path, limits: Limits) -> KernelFile:
     return KernelFile(source, program, tuple(sort_findings(found)))
 
 
-def _readable(program: Program, findings: list[Diagnostic]) -> Program:
+def _readable(program: Program, findings: Iterable[Diagnostic]) -> Program:
     """The functions without syntax errors: what others say depends on what could not be read."""
     starts = sorted(finding.span.start for finding in errors(findings))
     if not starts:
