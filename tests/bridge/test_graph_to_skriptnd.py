@@ -297,3 +297,13 @@ def test_what_only_the_newer_dialect_means_is_written_with_its_definition(tmp_pa
         assert found["b"].shape == (3, 4, 2)
         np.testing.assert_array_equal(found["a"], [[[[3, 1]]]])
         np.testing.assert_array_equal(found["w"], [3, 2, 1, 0])
+
+
+def test_generic_types_stand_in_the_order_of_their_declarations() -> None:
+    model = model_of(
+        "operator o { @dtype { R: type = real; T: num; } @input { x: T[n]; } @output { y: R[n]; z: T[n]; } }"
+        " graph G { @input { x: int[4]; } @output { a: real[4]; b: int[4]; } @compose { a, b = o(x); } }"
+    )
+    (call,) = model.graph.operations()
+    assert [name for name, _ in call.types] == ["R", "T"]
+    check(model)
