@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import lamella
 from lamella.base.diagnostic import errors
 from lamella.bridge.graph_to_skriptnd import graph_to_skriptnd, origins_of, restore_names, with_identifiers
 from lamella.graph.compose import compose
@@ -261,3 +262,48 @@ def test_private_formulas_are_copied_under_public_names(tmp_path: Path) -> None:
     ]
     main = again.library.documents["main"]
     assert not errors(run_check(main, "main", again.library.find_operator))
+
+
+NEWER = """
+import layout, math;
+operator reversed {
+    @input { x: real[n]; }
+    @output { y: real[n]; }
+    @compose { y = layout.slice{axes=[0], begin=[n - 1], end=[-1], stride=[-1]}(x); }
+}
+graph G {
+    @input { x: real[4]; z: real[1, 4, 2]; }
+    @output { y: real; b: real; a: int; w: real; }
+    @compose {
+        y = layout.slice{axes=[0], begin=[3], end=[-1], stride=[-2]}(x);
+        b = layout.broadcast{axes=[0, 1], shape=[3, 1]}(z);
+        a = math.argmax_nd{axes=[1, 2]}(z);
+        w = reversed(x);
+    }
+}
+"""
+
+
+def test_what_only_the_newer_dialect_means_is_written_with_its_definition(tmp_path: Path) -> None:
+    path = tmp_path / "g.sknd"
+    path.write_text(NEWER)
+    model = lamella.load(path, dialect="newer")
+    x, z = np.arange(4, dtype=np.float32), np.arange(8, dtype=np.float32).reshape(1, 4, 2)
+    for ending in (".sknd", ".onnx"):
+        file = tmp_path / f"written{ending}"
+        lamella.save(model, file)
+        found = lamella.compile(file, backend="reference")(x=x, z=z)
+        np.testing.assert_array_equal(found["y"], [3, 1])
+        assert found["b"].shape == (3, 4, 2)
+        np.testing.assert_array_equal(found["a"], [[[[3, 1]]]])
+        np.testing.assert_array_equal(found["w"], [3, 2, 1, 0])
+
+
+def test_generic_types_stand_in_the_order_of_their_declarations() -> None:
+    model = model_of(
+        "operator o { @dtype { R: type = real; T: num; } @input { x: T[n]; } @output { y: R[n]; z: T[n]; } }"
+        " graph G { @input { x: int[4]; } @output { a: real[4]; b: int[4]; } @compose { a, b = o(x); } }"
+    )
+    (call,) = model.graph.operations()
+    assert [name for name, _ in call.types] == ["R", "T"]
+    check(model)

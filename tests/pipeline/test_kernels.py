@@ -246,3 +246,14 @@ def test_a_graph_computes_with_one_array_for_two_inputs(tmp_path: Path) -> None:
 def test_a_graph_refuses_arrays_of_other_sizes(graph: Path, x: Array) -> None:
     with pytest.raises(LamellaError):
         compiled(graph, "cpu")(x=x, w=np.zeros((12, 16), np.float32))
+
+
+def test_functions_without_syntax_errors_are_checked_beside_those_that_have_some(tmp_path: Path) -> None:
+    path = tmp_path / "k.tensor"
+    path.write_text(
+        "func @f(%a: i32) {\n  %x = arith.add %a %a : i32\n  %y = arith.add %b, %b : i32\n}\n"
+        "func @g(%a: i32) {\n  %y = arith.add %a, %b : i32\n}\n"
+        "func @h() {\n  %y = foo %a : i32\n}\n"
+    )
+    found = lamella.check(path)
+    assert [(item.code, item.span.line) for item in found] == [("TEN001", 2), ("TEN070", 6), ("TEN003", 9)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lamella.base.dim import Dim, Extent
+from lamella.base.dim import Dim, Extent, bounds, symbol, symbols
 from lamella.base.dtype import BOOL, F32, I64, ElementType
 from lamella.base.errors import Found
 from lamella.base.origin import Origin
@@ -108,6 +108,35 @@ def _plain(instance: Instance) -> tuple[tuple[str, Value], ...]:
         else:
             found.append((name, None))
     return tuple(found)
+
+
+def settle_shape(
+    name: str,
+    shapes: Sequence[Shape],
+    hidden: frozenset[str] = frozenset(),
+    new: Callable[[str, int, int], Extent] = symbol,
+) -> Shape:
+    """The shape of a tensor that takes one of several; an extent that differs, or that is hidden outside, is new."""
+    found: list[Extent] = []
+    for axis, extents in enumerate(zip(*shapes, strict=True)):
+        first = extents[0]
+        if all(item == first for item in extents) and not any(item.name in hidden for item in symbols(first)):
+            found.append(first)
+            continue
+        ends = [bounds(item) for item in extents]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        found.append(new(f"{name}.shape[{axis}]", high, max(low, 0)))
+    return tuple(found)
+
+
+def _told_inside(regions: Iterable[Region]) -> Iterator[str]:
+    """The symbols of extents that operations inside of regions introduce: they mean nothing outside."""
+    for region in regions:
+        for made in (item for node in region.nodes for item in results_of(node)):
+            told = f"{made.name}.shape["
+            yield from (
+                item.name for extent in made.shape for item in symbols(extent) if item.name.startswith(told)
+            )
 
 
 class Builder:
@@ -230,11 +259,19 @@ class Builder:
         then: Callable[[], Sequence[Tensor]],
         otherwise: Callable[[], Sequence[Tensor]],
     ) -> tuple[Tensor, ...]:
-        """`if`: both functions give as many tensors, of the same types and shapes."""
+        """`if`: both functions give as many tensors, of the same types and ranks; extents may differ."""
         branches = (self.region(then), self.region(otherwise))
-        outputs = tuple(replace(item, name=self.fresh("r")) for item in branches[0].outputs)
+        hidden = frozenset(_told_inside(branches))
+        outputs = tuple(
+            self._either(first, second, hidden)
+            for first, second in zip(branches[0].outputs, branches[1].outputs, strict=True)
+        )
         self._nodes.append(Branch((Region((), (), (condition,)),), branches, outputs))
         return outputs
+
+    def _either(self, first: Tensor, second: Tensor, hidden: frozenset[str]) -> Tensor:
+        name = self.fresh("r")
+        return Tensor(name, first.element, settle_shape(name, [first.shape, second.shape], hidden))
 
     def fold(
         self,

@@ -214,6 +214,14 @@ class Library:
         found = self.find(qualified)
         return None if found is None else found.operator
 
+    def is_newer(self, qualified: str) -> bool:
+        """Whether an operator of the library means something else in the specification's dialect."""
+        if self.dialect == SPECIFICATION:
+            return False
+        found = self.find(qualified)
+        folder = f"{FOLDER}/newer/"
+        return found is not None and found.standard and found.operator.span.source.name.startswith(folder)
+
     def traits(self, qualified: str) -> Traits:
         """What an operator is by its declaration and by its body; declarations of the shipped library alone count."""
         if qualified not in self._traits:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from lamella.base.dim import Dim, Extent
 from lamella.base.errors import Found
 from lamella.base.source import Span
 from lamella.lang.skriptnd.rules.invocation import TOO_LARGE
 from lamella.lang.skriptnd.rules.lowering import PACKED_LENGTH, PACKED_RIGHT, RIGHT_TYPE
-from lamella.lang.skriptnd.rules.types import INTEGER_NEEDED, NOT_BOOL
+from lamella.lang.skriptnd.rules.types import NOT_BOOL
 from lamella.ops.bind.plan import LoweringPlan, OperatorPlan
 from lamella.ops.fault import Fault
 from lamella.ops.formula import Apply, Contraction, Counter, Element, Guard, Index, Lookup, Loop, Scalar
 from lamella.ops.instance import Declared, Fill, Instance, Single
 from lamella.ops.scalars.terms import RANGES
-from lamella.ops.scalars.values import SCALARS, expect_known, word_of
+from lamella.ops.scalars.values import SCALARS, expect_extent, expect_known, word_of
 
+LIMIT = "the limit of an index"
 MOST_KEPT = 64
 """Formulas of one call that are kept with it."""
 
@@ -146,18 +146,12 @@ def _open_loops(
             return None
         if isinstance(limit, tuple):
             scope[name] = tuple(Index(f"{name}.{k}") for k in range(len(limit)))
-            loops += [Loop(f"{name}.{k}", _extent(item)) for k, item in enumerate(limit)]
+            loops += [Loop(f"{name}.{k}", expect_extent(item, LIMIT)) for k, item in enumerate(limit)]
         else:
             scope[name] = Index(name)
-            loops.append(Loop(name, _extent(limit)))
+            loops.append(Loop(name, expect_extent(limit, LIMIT)))
     scope[RANGES] = {loop.index: loop.extent for loop in loops}
     return tuple(loops)
-
-
-def _extent(value: object) -> Extent:
-    if type(value) is int or isinstance(value, Dim):
-        return value
-    raise Fault(INTEGER_NEEDED, what="the bound of an index", type=word_of(value))
 
 
 def _pair(

@@ -93,6 +93,18 @@ def test_other_spellings_are_read_alike(rule: Rule, text: str, specified: str) -
     assert noted(specified) == []
 
 
+def test_a_type_behind_a_comparison_is_read_only_where_it_is_that_of_the_operands() -> None:
+    (compared,) = body("%c = cmp.eq %a, %a : f64")
+    assert isinstance(compared.instruction, n.Compare)
+    assert compared.instruction.type == n.Scalar("f64"), "an error of the checker"
+    assert noted("%c = cmp.eq %a, %a : f64") == []
+
+
+def test_the_type_behind_a_newer_atomic_is_that_of_the_value() -> None:
+    (finding,) = errors(read(f"{HEAD}atomic_add %x, %D[%i,%i] : f32\n}}").findings)
+    assert finding.message == "expected 'f64' as the type of '%x', found 'f32'"
+
+
 @pytest.mark.parametrize("word", sorted(NEWER))
 def test_newer_names_are_read_alike(word: str) -> None:
     specified = NEWER[word]

@@ -65,7 +65,8 @@ class Storage:
         found = self.allocate(shape, self.dtype(element))
         several = isinstance(value, Sequence) and not isinstance(value, str)
         items = _numbers(value if several and isinstance(value, Sequence) else [value])
-        computed = items.astype(computing_type(found.dtype, self.real([found.dtype])))
+        with np.errstate(over="ignore"):  # what is too large for the type is infinite
+            computed = items.astype(computing_type(found.dtype, self.real([found.dtype])))
         found[...] = self.store(computed, element).reshape(shape if several else ())
         return found
 

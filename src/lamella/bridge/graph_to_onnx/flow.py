@@ -7,6 +7,7 @@ from typing import Protocol
 
 from lamella.base.dim import Extent
 from lamella.base.dtype import BOOL, I64, ElementType
+from lamella.base.errors import Unsupported
 from lamella.bridge.graph_to_onnx.arithmetic import apply, cast
 from lamella.bridge.graph_to_onnx.emitter import Emitter, Value, value_info
 from lamella.bridge.graph_to_onnx.recurrent import emit_recurrent, find_recurrent
@@ -88,6 +89,9 @@ def emit_loop(translation: Translates, scope: Scope, node: Loop) -> list[Held]:
         start = scope.emitter.number(0, I64)
         local = [*_items(scope, scans, start), *([start] if node.index else [])]
         first = _tested(translation, scope, node, [*carried, *local])
+    elif not carried:
+        # ONNX counts the inputs of a node without those left out at its end, and asks for two.
+        first = scope.truth(True)
     body, elements = _body(translation, scope, node, scans)
     found = scope.emitter.add_all("Loop", (count, first, *carried), elements, body=body)
     kept = len(node.carried)
@@ -103,6 +107,9 @@ def _stacked(translation: Translates, scope: Scope, scan: tuple[Tensor, ...] | P
     whole = translation.rows.get(tuple(item.name for item in scan))
     if whole is not None:
         return whole, len(scan)
+    if len({item.shape for item in scan}) > 1:
+        shapes = " and ".join(f"{item.name}: {list(map(str, item.shape))}" for item in scan)
+        raise Unsupported(f"a loop goes over tensors of different shapes, {shapes}")
     emitter, values = scope.emitter, [scope.value(item) for item in scan]
     rows = [emitter.add("Unsqueeze", (item, emitter.integers(0)), item.element) for item in values]
     return emitter.add("Concat", rows, values[0].element, axis=0), len(scan)

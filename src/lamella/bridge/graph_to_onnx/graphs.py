@@ -89,7 +89,7 @@ class GraphTranslation:
         """The results of an operation, by the first way that can say it."""
         instance = bind_operation(self.library, operation)
         call = Call(scope, operation, instance)
-        direct = DIRECT.get(operation.operator)
+        direct = None if self.library.is_newer(operation.operator) else DIRECT.get(operation.operator)
         found = None if direct is None else direct(call)
         if found is not None:
             return found

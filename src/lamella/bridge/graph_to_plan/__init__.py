@@ -300,7 +300,8 @@ class _Selection:
 
     def _row(self, name: str) -> Row | None:
         """The row of an operator: by its name, or that of the private one of the library that it is a copy of."""
-        return TABLE.get(name) or TABLE.get(original_of(self.model.library, name))
+        library = self.model.library
+        return None if library.is_newer(name) else TABLE.get(name) or TABLE.get(original_of(library, name))
 
     def _is_final(self, operation: Operation) -> bool:
         """Whether an operation gives an output its numbers: the port then holds the codes, and says what they mean."""

@@ -34,6 +34,36 @@ class WrittenOperators:
         for definition in needed(library, [name for name in named if name not in self.words]):
             if not definition.standard:
                 self.modules.setdefault(definition.module, []).append(self._spelled(definition))
+        for module in list(self.modules):
+            self._copy_newer(module, self.calls if module == MAIN else ())
+
+    def _copy_newer(self, module: str, calls: Iterable[str]) -> None:
+        """Give a module its own copies of what means something else where the text is read, and call those."""
+        operators, library = self.modules[module], self.library
+        called = (library.resolve(name, module) for item in operators for name in calls_in(item))
+        fresh = FreshNames([*library.operators(module), *(item.name for item in operators)])
+        words: dict[str, str] = {}
+        copies: list[n.Operator] = []
+        for name in filter(library.is_newer, dict.fromkeys([*calls, *called])):
+            definition = library.find(name)
+            assert definition is not None  # nothing else is newer
+            words[name] = fresh.take(name.replace(".", "_"))
+            copies.append(replace(_qualified(library, definition), name=words[name]))
+        if not words:
+            return
+
+        def change(name: str) -> str:
+            return words.get(library.resolve(name, module), name)
+
+        if module == MAIN:
+            self.words |= {name: f"{MAIN}.{words[name]}" for name in calls if name in words}
+            self.calls = [name for name in self.calls if name not in words]
+        renamed = [
+            found
+            for found in (respelled(item, change) for item in operators)
+            if isinstance(found, n.Operator)
+        ]
+        self.modules[module] = [*copies, *renamed]
 
     def _spelled(self, definition: Definition) -> n.Operator:
         """An operator's text; where the model had files of its own for standard modules, calls say which is meant."""
@@ -64,6 +94,12 @@ class WrittenOperators:
         word = FreshNames(self.library.operators(module)).take(stem)
         self.words[name] = f"{module}.{word}"
         self.modules.setdefault(module, []).append(replace(operator, name=word))
+
+
+def _qualified(library: Library, definition: Definition) -> n.Operator:
+    """The text of an operator whose calls name their modules."""
+    found = respelled(definition.operator, lambda name: library.resolve(name, definition.module))
+    return found if isinstance(found, n.Operator) else definition.operator
 
 
 def needed(library: Library, names: Iterable[str]) -> list[Definition]:

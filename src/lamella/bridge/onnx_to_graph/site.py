@@ -10,12 +10,12 @@ import numpy as np
 
 from lamella.base.arrays import Array, element_type_of, numpy_dtype
 from lamella.base.dim import Condition, Dim, Extent
-from lamella.base.dtype import BOOL, F32, I64, ElementType
+from lamella.base.dtype import BOOL, F32, ElementType
 from lamella.base.errors import Found
 from lamella.base.source import NOWHERE
 from lamella.bridge.onnx import rules
 from lamella.bridge.onnx.nodes import ELEMENTS, AttributeValue, Graph, Node, TensorProto
-from lamella.bridge.onnx_to_graph.values import Value, as_single
+from lamella.bridge.onnx_to_graph.values import Value, as_single, known_value
 from lamella.graph.build import Builder, Given
 from lamella.graph.nodes import Pack, Shape, Tensor
 from lamella.graph.nodes import Value as GraphValue
@@ -301,8 +301,7 @@ class NodeSite:
 
     def known_result(self, content: Array, element: ElementType | None = None) -> Value:
         """A result whose content is known."""
-        found = element or (I64 if content.dtype == object else element_type_of(content.dtype))
-        return Value(None, content, found or I64)
+        return known_value(content, element=element)
 
 
 def constant_tensor(builder: Builder, content: Array, element: ElementType) -> Tensor:
@@ -311,7 +310,7 @@ def constant_tensor(builder: Builder, content: Array, element: ElementType) -> T
         content = content.astype(numpy_dtype(element))
     items = [as_single(item) for item in content.reshape(-1).tolist()]
     if element.is_float:
-        items = [item if isinstance(item, Dim) else float(item) for item in items]
+        items = [item if isinstance(item, Dim | Condition) else float(item) for item in items]
     if content.ndim == 0:
         return builder.constant(items[0], element)
     uniform = len(items) > 0 and all(repr(item) == repr(items[0]) for item in items[1:])

@@ -12,8 +12,8 @@ from typing import SupportsFloat, cast
 import numpy as np
 
 from lamella.base.arrays import Array, element_type_of
-from lamella.base.dim import Dim
-from lamella.base.dtype import I64, ElementType
+from lamella.base.dim import Condition, Dim
+from lamella.base.dtype import BOOL, I64, ElementType
 from lamella.graph.nodes import Tensor
 
 MOST_KNOWN = 4096
@@ -38,8 +38,10 @@ class Value:
 
 def known_value(content: Array, name: str = "", element: ElementType | None = None) -> Value:
     """A value of a known content."""
-    found = element or (I64 if content.dtype == object else element_type_of(content.dtype))
-    return Value(None, content, found or I64, name)
+    if content.dtype != object:
+        return Value(None, content, element or element_type_of(content.dtype) or I64, name)
+    is_truth = any(isinstance(item, Condition) for item in content.flat)
+    return Value(None, content, BOOL if is_truth else element or I64, name)
 
 
 def is_symbolic(content: Array) -> bool:
@@ -48,11 +50,13 @@ def is_symbolic(content: Array) -> bool:
 
 
 def plain_if_possible(content: Array, dtype: np.dtype[np.generic]) -> Array:
-    """A content of objects as numbers where all of them are."""
+    """A content of objects as numbers where all of them are, or as truths."""
     if content.dtype != object:
         return content
     if any(not isinstance(item, int | float | np.number | np.bool_) for item in content.flat):
         return content
+    if content.size and all(isinstance(item, bool | np.bool_) for item in content.flat):
+        return content.astype(np.bool_)
     return content.astype(dtype)
 
 
@@ -64,10 +68,10 @@ def object_array(items: list[object], shape: tuple[int, ...]) -> Array:
     return found.reshape(shape)
 
 
-def as_single(item: object) -> int | float | bool | Dim:
-    """An item of a content as a number of Python, or the symbolic integer that it is."""
+def as_single(item: object) -> int | float | bool | Dim | Condition:
+    """An item of a content as a number of Python, or the symbolic integer or condition that it is."""
     if isinstance(item, np.bool_ | bool):
         return bool(item)
     if isinstance(item, np.integer | int):
         return int(item)
-    return item if isinstance(item, Dim) else float(cast(SupportsFloat, item))
+    return item if isinstance(item, Dim | Condition) else float(cast(SupportsFloat, item))

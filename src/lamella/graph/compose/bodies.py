@@ -22,7 +22,6 @@ from lamella.graph.compose.flow import (
     compose_loop,
     compose_part,
     scan,
-    settle_shape,
     start_value,
 )
 from lamella.graph.compose.operations import as_tensor, check_type, fits, keep_whole, rename
@@ -169,7 +168,7 @@ def _differ(number: int, values: Sequence[object], span: Span) -> Found:
 def _output(frame: BodyScope, row: BranchResult, hidden: frozenset[str], origin: Origin) -> Tensor:
     session = frame.session
     name = session.take(row.named)
-    shape = settle_shape(session, name, [item.shape for item in row.tensors], hidden)
+    shape = session.settle(name, [item.shape for item in row.tensors], hidden)
     named = TensorName(name, row.named.exposed)
     return session.tensor(named, row.tensors[0].element, shape, origin, taken=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from lamella.base import dim
-from lamella.base.dim import Dim, Extent, symbols
+from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import BOOL, I64
 from lamella.base.errors import Found
 from lamella.base.origin import Origin
@@ -14,8 +14,8 @@ from lamella.base.source import Span
 from lamella.graph import nodes as graph
 from lamella.graph.compose.calls import describe, is_single, need
 from lamella.graph.compose.operations import as_tensor, give_type
-from lamella.graph.compose.scope import BodyScope, ResultNames, ResultPlace, Session, TensorName
-from lamella.graph.nodes import Argument, Node, Pack, Region, Shape, Tensor
+from lamella.graph.compose.scope import BodyScope, ResultNames, ResultPlace, TensorName
+from lamella.graph.nodes import Argument, Node, Pack, Region, Tensor
 from lamella.lang.skriptnd.nodes import Block, Callee, Carried, Invocation, Loop, Scan
 from lamella.lang.skriptnd.rules import graphs as rules
 from lamella.ops.instance import Check
@@ -73,22 +73,6 @@ def _truth(frame: BodyScope, values: Sequence[object], span: Span) -> Tensor:
         return as_tensor(frame, value, "the condition", span)
     found = describe(value) if len(values) == 1 else f"{len(values)} tensors"
     raise Found(rules.CONDITION.at(span, found=found))
-
-
-def settle_shape(
-    session: Session, name: str, shapes: Sequence[Shape], hidden: frozenset[str] = frozenset()
-) -> Shape:
-    """The shape of a tensor that takes one of several; an extent that differs, or that is hidden outside, is new."""
-    found: list[Extent] = []
-    for axis, extents in enumerate(zip(*shapes, strict=True)):
-        first = extents[0]
-        if all(item == first for item in extents) and not any(item.name in hidden for item in symbols(first)):
-            found.append(first)
-            continue
-        ends = [dim.bounds(item) for item in extents]
-        low, high = min(low for low, _ in ends), max(high for _, high in ends)
-        found.append(session.symbol(f"{name}.shape[{axis}]", max(low, 0), high))
-    return tuple(found)
 
 
 # --- what every loop starts from: the packs it scans and the values it carries ------------------------------
@@ -249,7 +233,7 @@ def _bind(frame: BodyScope, loop: Loop, start: LoopStart) -> tuple[BodyScope, tu
 
     def add(name: str, like: Sequence[Tensor | Pack]) -> None:
         found = session.names.fresh(frame.scope.name(name))
-        shape = settle_shape(session, found, [item.shape for item in like])
+        shape = session.settle(found, [item.shape for item in like])
         inputs.append(Tensor(found, like[0].element, shape))
         inner.env[name] = inputs[-1]
 
@@ -328,16 +312,16 @@ def _scan_output(frame: BodyScope, item: ScanResult, start: LoopStart, loop: Loo
         return tuple(_step_output(frame, one, item) for one in places)
     most = dim.bounds(start.most)[1]
     name = session.take(base)
-    size = start.most if start.exact else session.symbol(f"{name}.size", 0, most)
+    size = start.most if start.exact else session.symbol(f"{name}.size", most)
     if isinstance(size, int):
         return ()
-    shape = settle_shape(session, name, [tensor.shape], item.hidden)
+    shape = session.settle(name, [tensor.shape], item.hidden)
     return Pack(name, tensor.element, shape, size, origin=item.origin)
 
 
 def _step_output(frame: BodyScope, named: TensorName, item: ScanResult) -> Tensor:
     name = frame.session.take(named)
-    shape = settle_shape(frame.session, name, [item.tensor.shape], item.hidden)
+    shape = frame.session.settle(name, [item.tensor.shape], item.hidden)
     return frame.session.tensor(
         TensorName(name, named.exposed), item.tensor.element, shape, item.origin, taken=True
     )

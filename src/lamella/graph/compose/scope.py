@@ -16,6 +16,7 @@ from lamella.base.limits import Limits
 from lamella.base.origin import Origin
 from lamella.base.records import dataclass
 from lamella.base.source import Span
+from lamella.graph.build import settle_shape
 from lamella.graph.nodes import Constant, Node, Quantization, Shape, Single, Tensor, Update
 from lamella.lang.skriptnd.check.definitions import Definitions
 from lamella.lang.skriptnd.nodes import Expr, ListPattern, Omitted, Pack, Pattern, Result, TypeSpec, Unzip
@@ -252,10 +253,14 @@ class Session:
 
     # --- extents that only the run tells ------------------------------------------------------------------------
 
-    def symbol(self, name: str, low: int, high: int) -> Extent:
+    def symbol(self, name: str, high: int, low: int = 0) -> Extent:
         """A new extent that only the run tells."""
         self._symbols.append(name)
         return symbol(name, high, low)
+
+    def settle(self, name: str, shapes: Sequence[Shape], hidden: frozenset[str] = frozenset()) -> Shape:
+        """The shape of a tensor that takes one of several, with new extents where they differ or are hidden."""
+        return settle_shape(name, shapes, hidden, self.symbol)
 
     def learn(self, shapes: Iterable[Shape]) -> None:
         """Remember the symbols that an operation has introduced with the shapes of a result."""

@@ -301,6 +301,8 @@ class TypeBinder:
                     TYPE_OPEN, [Label(dtype.span, "declared here")], generic=name, name=self.binding.name
                 )
             self.found[name] = default
+        # In the order of their declarations, which is that of a call's `<…>`.
+        self.found = {name: self.found[name] for name in self.plan.dtypes}
         self.binding.scope.update(self.found)
         self.binding.scope["real"] = self.width or F32
 

@@ -91,13 +91,13 @@ def expect_known(value: object, what: str) -> int:
     raise Fault(UNDECIDED, what=what, value=show(value))
 
 
-def expect_extent(value: object) -> Extent:
+def expect_extent(value: object, what: str = "an extent") -> Extent:
     """An integer that may be symbolic."""
     if type(value) is int or isinstance(value, Dim):
         return value
     if isinstance(value, TERMS):
-        raise Fault(UNDECIDED, what="an extent", value=spell(value))
-    raise Fault(INTEGER_NEEDED, what="an extent", type=word_of(value))
+        raise Fault(UNDECIDED, what=what, value=spell(value))
+    raise Fault(INTEGER_NEEDED, what=what, type=word_of(value))
 
 
 def expect_count(value: object, what: str, most: int) -> int:

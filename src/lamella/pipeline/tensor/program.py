@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from lamella.base.card import Card, show_html, show_line
@@ -53,5 +56,15 @@ def read_kernels(path: Path, limits: Limits) -> KernelFile:
     source = Source(shown(path), read_text(path, limits))
     with gc_paused():
         program, findings = parse(source, limits)
-        found = [*findings, *([] if errors(findings) else check(program))]
+        found = [*findings, *check(_readable(program, findings))]
     return KernelFile(source, program, tuple(sort_findings(found)))
+
+
+def _readable(program: Program, findings: Iterable[Diagnostic]) -> Program:
+    """The functions without syntax errors: what others say depends on what could not be read."""
+    starts = sorted(finding.span.start for finding in errors(findings))
+    if not starts:
+        return program
+    spans = ((item, item.span) for item in program.functions)
+    kept = (item for item, at in spans if bisect_left(starts, at.start) == bisect_right(starts, at.end))
+    return replace(program, functions=tuple(kept))

@@ -29,11 +29,24 @@ def _if(site: NodeSite) -> Results:
     if known is not None and known.dtype != object:
         return site.translate(then if bool(known.reshape(-1)[0]) else otherwise, [])
     condition = _truth(site, site.tensor())
+    given: list[tuple[Tensor, ...]] = []
 
     def run(graph: Graph) -> Sequence[Tensor]:
-        return [site.materialise(item) for item in site.translate(graph, [])]
+        given.append(tuple(site.materialise(item) for item in site.translate(graph, [])))
+        _require_alike(site, given[0], given[-1])
+        return given[-1]
 
     return site.builder.branch(condition, lambda: run(then), lambda: run(otherwise))
+
+
+def _require_alike(site: NodeSite, one: Sequence[Tensor], other: Sequence[Tensor]) -> None:
+    types = [tuple((item.element, len(item.shape)) for item in items) for items in (one, other)]
+    if types[0] != types[1]:
+        shown = " and ".join(
+            ", ".join(f"{item.element}{list(map(str, item.shape))}" for item in items)
+            for items in (one, other)
+        )
+        site.refuse(f"has branches that give different types or ranks: {shown}")
 
 
 # --- loops --------------------------------------------------------------------------------------------------------

@@ -233,27 +233,23 @@ class TensorInstructions(TensorTokens):
         self.expect(",", "between operands")
         tokens.append(self.index)
         given.append(self._compared())
-        type_ = self._compared_type()
+        type_ = self.result_type("after the operands")
+        written = self.span(self.index - 1)
         known = [self.types_of.get(item.name) for item in given if isinstance(item, Value)]
         wanted = next((item for item in known if item is not None), None if type_ == BOOL else type_)
         left, right = (
             item if isinstance(item, Value) else self.literal(token, item, wanted or _default(item))
             for token, item in zip(tokens, given, strict=True)
         )
-        result = BOOL if isinstance(type_, Scalar) else type_
-        return Compare(word.partition(".")[2], left, right, result)
+        if type_ != BOOL and isinstance(type_, Scalar) and type_ == wanted:
+            self.note(syntax.COMPARE_TYPE, written)
+            type_ = BOOL
+        return Compare(word.partition(".")[2], left, right, type_)
 
     def _compared(self) -> Value | Number:
         if self.kind in (INT, FLOAT):
             return self.number()
         return self.operand()
-
-    def _compared_type(self) -> Type:
-        """The type behind a comparison, as it is written."""
-        type_ = self.result_type("after the operands")
-        if isinstance(type_, Scalar) and type_ != BOOL:
-            self.note(syntax.COMPARE_TYPE, self.span(self.index - 1))
-        return type_
 
     # --- memory ---------------------------------------------------------------------------------------------
 
@@ -266,8 +262,11 @@ class TensorInstructions(TensorTokens):
         newer_flag = word.partition(".")[2]
         flag = newer_flag or self.store_flag("store")
         value, operand, indices = self.operand(), self.next_operand(), self.index_list()
-        if newer_flag and self.text == ":":
-            self.result_type("here")
+        if newer_flag and self.accept(":"):
+            stored = self.types_of.get(value.name)
+            if isinstance(stored, Scalar) and self.text != stored.name:
+                raise self.problem(f"'{stored.name}'", f"as the type of '%{value.name}'")
+            self.type("after ':'")
         return Store(value, operand, indices, flag)
 
     def atomic(self, word: str) -> AtomicUpdate | Store:
