@@ -147,11 +147,8 @@ def _typed(
     elif spec.type == "int_list" and isinstance(value, tuple):
         result = value
     if result is None or (spec.type in WORDS and isinstance(item.value, nodes.Text)):
-        shown = (
-            value
-            if isinstance(value, str) and isinstance(item.value, nodes.Name)
-            else literal_kind(item.value)
-        )
+        named = isinstance(item.value, nodes.Name) and not isinstance(value, tuple)
+        shown = str(value) if named else literal_kind(item.value)
         finding = ATTRIBUTE_TYPE.at(
             item.value.span, name=spec.name, opcode=opcode.name, wanted=WANTED[spec.type], found=shown
         )
