@@ -256,10 +256,25 @@ def test_a_bug_of_ours_is_a_short_report_and_status_3() -> None:
         ("run", GEMM, "--seed", "-1"),
         ("check", GEMM, "--language", "klingon"),
         ("bind", GEMM, "-o", "x.bin"),
+        ("bind", GEMM, "-o", "-"),
+        ("sim", GEMM, "--html", "-"),
+        ("run", GEMM, "--output", "-"),
+        ("convert", GEMM, "-"),
+        ("reduce", GEMM, "--keep", "false {}", "-o", "-"),
+        ("genome", "tree", "--db", "-"),
     ],
 )
 def test_wrong_values_of_options_are_wrong_usage(arguments: tuple[str, ...]) -> None:
     assert call(*arguments).exit_code == 2
+    assert not Path("-").exists()
+
+
+def test_a_dash_for_the_folder_of_lower_prints() -> None:
+    words = ("lower", str(ROOT / "examples/kernels/fused.tensor"), "--to", "llvm")
+    printed = call(*words)
+    assert "define" in printed.output
+    assert call(*words, "-o", "-").output == printed.output
+    assert not Path("-").exists()
 
 
 def test_inputs_that_are_not_given_are_random(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.errors import InputError
 from lamella.base.paths import read_text, unsaved_texts
 from lamella.base.writer import write_text
-from lamella.cli.options import Command, print_json
+from lamella.cli.options import Command, print_json, refuse_dash
 from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
 from lamella.pipeline.languages import language_of
@@ -38,6 +38,7 @@ OURS = "lamella"
     "-o",
     "--output",
     type=click.Path(path_type=Path),
+    callback=refuse_dash,
     help="Write here, not beside FILE as NAME.reduced.ENDING.",
 )
 @click.option(
