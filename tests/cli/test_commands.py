@@ -112,6 +112,13 @@ def test_a_missing_file_is_a_clean_error(command: str) -> None:
     assert "no such file" in result.output.lower()
 
 
+def test_what_cannot_be_read_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading tells; a wrong use, as click has it, would leave a reader of --json without an object."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert call("check", CONV, "--json").exit_code == 0
+    assert call("sim", CONV, "--device", str(ROOT / "src/lamella/devices/npm_lite.nem")).exit_code == 0
+
+
 def test_fmt_is_a_fixed_point_and_writes_in_place(tmp_path: Path) -> None:
     path = tmp_path / "x.nem"
     path.write_text("const   a=1 # one\nbuffer A:L2(size=a)\n", encoding="utf-8")

@@ -22,7 +22,9 @@ else:
 
 @command("convert")
 @file_argument
-@click.argument("target", metavar="OUTPUT", type=click.Path(path_type=Path), callback=refuse_dash)
+@click.argument(
+    "target", metavar="OUTPUT", type=click.Path(path_type=Path, readable=False), callback=refuse_dash
+)
 def convert(file: Path, target: Path, options: Options) -> None:
     """Write FILE as OUTPUT: .sknd, .nac, .nacs and .onnx into each other; .pt2, .module, HF folders into them.
 

@@ -29,7 +29,7 @@ OURS = "lamella"
 
 
 @click.command("reduce", cls=Command)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, readable=False, dir_okay=False))
 @click.option(
     "--keep", "words", required=True, metavar="'COMMAND {}'",
     help="The command that fails; {} stands for the file.",
@@ -37,7 +37,7 @@ OURS = "lamella"
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     callback=refuse_dash,
     help="Write here, not beside FILE as NAME.reduced.ENDING.",
 )
