@@ -112,6 +112,13 @@ def test_a_missing_file_is_a_clean_error(command: str) -> None:
     assert "no such file" in result.output.lower()
 
 
+def test_what_cannot_be_read_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading tells; a wrong use, as click has it, would leave a reader of --json without an object."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert call("check", CONV, "--json").exit_code == 0
+    assert call("sim", CONV, "--device", str(ROOT / "src/lamella/devices/npm_lite.nem")).exit_code == 0
+
+
 def test_fmt_is_a_fixed_point_and_writes_in_place(tmp_path: Path) -> None:
     path = tmp_path / "x.nem"
     path.write_text("const   a=1 # one\nbuffer A:L2(size=a)\n", encoding="utf-8")
@@ -256,10 +263,25 @@ def test_a_bug_of_ours_is_a_short_report_and_status_3() -> None:
         ("run", GEMM, "--seed", "-1"),
         ("check", GEMM, "--language", "klingon"),
         ("bind", GEMM, "-o", "x.bin"),
+        ("bind", GEMM, "-o", "-"),
+        ("sim", GEMM, "--html", "-"),
+        ("run", GEMM, "--output", "-"),
+        ("convert", GEMM, "-"),
+        ("reduce", GEMM, "--keep", "false {}", "-o", "-"),
+        ("genome", "tree", "--db", "-"),
     ],
 )
 def test_wrong_values_of_options_are_wrong_usage(arguments: tuple[str, ...]) -> None:
     assert call(*arguments).exit_code == 2
+    assert not Path("-").exists()
+
+
+def test_a_dash_for_the_folder_of_lower_prints() -> None:
+    words = ("lower", str(ROOT / "examples/kernels/fused.tensor"), "--to", "llvm")
+    printed = call(*words)
+    assert "define" in printed.output
+    assert call(*words, "-o", "-").output == printed.output
+    assert not Path("-").exists()
 
 
 def test_inputs_that_are_not_given_are_random(tmp_path: Path) -> None:

@@ -104,6 +104,17 @@ def test_words_of_other_tools_lead_to_ours(word: str, meant: str, capsys: pytest
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
 
 
+def test_an_interruption_has_a_status_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lamella.cli.sim.read_checked", interrupt)
+    assert run("sim", CONV) == 130
+    assert capsys.readouterr() == ("", "\ninterrupted\n")
+
+
 def test_words_of_other_tools_mean_commands() -> None:
     assert set(ELSEWHERE.values()) <= set(COMMANDS)
     assert not set(ELSEWHERE) & set(COMMANDS)

@@ -95,6 +95,8 @@ OVERVIEW = """Neural networks through five published languages.
 """
 SHELLS = ("bash", "zsh", "fish")
 
+INTERRUPTED = 128 + signal.SIGINT
+"""The status of shells for what Ctrl-C ended."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -124,6 +126,13 @@ class _Lazy(click.Group):
             if asked is not None:
                 return args[0], asked, args[1:]
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for name, commands in GROUPS.items():

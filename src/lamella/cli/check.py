@@ -19,7 +19,9 @@ from lamella.pipeline.options import Options
 
 
 @command("check")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False, allow_dash=True)
+)
 def check(files: tuple[Path, ...], options: Options) -> None:
     """Check files by the rules of their languages; nothing in them is executed but by --verify-backward."""
     findings: list[Diagnostic] = []

@@ -9,7 +9,7 @@ import click
 
 from lamella.base.diagnostic import printable
 from lamella.base.optional import Late
-from lamella.cli.options import command, file_argument, print_findings, print_json
+from lamella.cli.options import command, file_argument, print_findings, print_json, refuse_dash
 from lamella.cli.waiting import waiting
 from lamella.pipeline.convert import convert as convert_file
 from lamella.pipeline.options import Options
@@ -22,7 +22,9 @@ else:
 
 @command("convert")
 @file_argument
-@click.argument("target", metavar="OUTPUT", type=click.Path(path_type=Path))
+@click.argument(
+    "target", metavar="OUTPUT", type=click.Path(path_type=Path, readable=False), callback=refuse_dash
+)
 def convert(file: Path, target: Path, options: Options) -> None:
     """Write FILE as OUTPUT: .sknd, .nac, .nacs and .onnx into each other; .pt2, .module, HF folders into them.
 

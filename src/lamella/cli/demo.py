@@ -44,7 +44,7 @@ class Drawing(Protocol):
 
 
 @command("demo")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default="demo")
+@click.argument("folder", type=click.Path(path_type=Path, readable=False, file_okay=False), default="demo")
 @click.option(
     "--quick",
     is_flag=True,

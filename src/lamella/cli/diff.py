@@ -36,8 +36,8 @@ from lamella.pipeline.options import Options
 
 
 @command("diff")
-@click.argument("left", type=click.Path(path_type=Path))
-@click.argument("right", type=click.Path(path_type=Path), required=False)
+@click.argument("left", type=click.Path(path_type=Path, readable=False))
+@click.argument("right", type=click.Path(path_type=Path, readable=False), required=False)
 def diff(left: Path, right: Path | None, options: Options) -> None:
     """Compare LEFT with RIGHT: interfaces, weights, operations, and all tensors on the same inputs.
 

@@ -16,7 +16,7 @@ from lamella.base.optional import Late
 from lamella.base.suggest import nearest
 from lamella.base.writer import write_text
 from lamella.cli.colour import print_report
-from lamella.cli.options import Command, Words, print_findings, print_json
+from lamella.cli.options import Command, Words, print_findings, print_json, refuse_dash
 from lamella.cli.progress import show_progress
 from lamella.cli.waiting import waiting
 from lamella.pipeline.languages import ENDINGS, NAC
@@ -34,8 +34,8 @@ DIFFERENCES = 3
 """Differences that a line names."""
 
 _db = click.option(
-    "--db", "database", type=click.Path(path_type=Path), default=DATABASE, show_default=True,
-    help="The collection of models.",
+    "--db", "database", type=click.Path(path_type=Path, readable=False), callback=refuse_dash,
+    default=DATABASE, show_default=True, help="The collection of models.",
 )  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -68,7 +68,7 @@ def _sub(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 
 @_sub("add")
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
 @_db
 @_json
 def add(models: tuple[Path, ...], database: Path, as_json: bool) -> None:
@@ -111,7 +111,7 @@ def add(models: tuple[Path, ...], database: Path, as_json: bool) -> None:
 
 
 @_sub("near")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path, readable=False))
 @_db
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True, help="Models to show.")
 @_json
@@ -168,8 +168,16 @@ def _kin_json(item: kin.Kinship) -> dict[str, object]:
     "--method", type=Words(("upgma", "nj")), default="upgma", show_default=True,
     help="By the nearest groups, or by neighbours.",
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the tree in Newick's format.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with a drawing.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, readable=False), callback=refuse_dash,
+    help="Write the tree in Newick's format.",
+)  # fmt: skip
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, readable=False),
+    callback=refuse_dash,
+    help="Write a page with a drawing.",
+)
 @click.option(
     "--rounds", type=click.IntRange(1, 10_000), default=100, show_default=True,
     help="Trees of resampled genes that tell how sure each branch is.",
@@ -215,8 +223,8 @@ def tree(
 
 
 @_sub("align")
-@click.argument("left", type=click.Path(path_type=Path))
-@click.argument("right", type=click.Path(path_type=Path))
+@click.argument("left", type=click.Path(path_type=Path, readable=False))
+@click.argument("right", type=click.Path(path_type=Path, readable=False))
 @_json
 def align_models(left: Path, right: Path, as_json: bool) -> None:
     """Write the instructions of two models side by side, with gaps: = the same, ~ akin, - only LEFT, + only RIGHT."""
@@ -240,7 +248,7 @@ def align_models(left: Path, right: Path, as_json: bool) -> None:
 @_sub("transplant")
 @click.argument("blocks", nargs=-1, required=True, metavar="DONOR:BLOCK TARGET:BLOCK")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path),
+    "-o", "--output", type=click.Path(path_type=Path, readable=False), callback=refuse_dash,
     help="Write TARGET with the weights: .nac, .onnx, .sknd, .safetensors, or a folder.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be moved, and write nothing.")

@@ -71,7 +71,7 @@ class WordList(Words):
         return ",".join(super(WordList, self).convert(word.strip(), param, ctx) for word in value.split(","))
 
 
-file_argument = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+file_argument = click.argument("file", type=click.Path(path_type=Path, readable=False, allow_dash=True))
 
 
 # --- values as a user writes them -------------------------------------------------------------------------------
@@ -156,7 +156,16 @@ def _line_printer(
     return partial(click.echo, err=True) if value else None
 
 
-FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+def refuse_dash(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    """`-` names no file: `lower -o -` is `lower` without it, which prints; nothing else is a stream of text."""
+    if value != Path("-"):
+        return value
+    if ctx.command.name == "lower" and parameter.name == "output":
+        return None
+    raise click.BadParameter("'-' is no file; give a name")
+
+
+FOLDER = click.Path(path_type=Path, readable=False, file_okay=False, exists=True)
 SPECIAL: Mapping[str, Mapping[str, object]] = {
     "limits": {"multiple": True, "callback": _limits},
     "order": {"callback": _order},
@@ -165,7 +174,7 @@ SPECIAL: Mapping[str, Mapping[str, object]] = {
     "groups": {"callback": _groups},
     "trace": {"is_flag": True, "default": None, "callback": _line_printer},
     "root": {"type": FOLDER},
-    "architecture": {"type": click.Path(path_type=Path, dir_okay=False)},
+    "architecture": {"type": click.Path(path_type=Path, readable=False, dir_okay=False)},
 }
 """What click needs beyond the kind of an option."""
 
@@ -196,7 +205,7 @@ def _by_kind(row: Option, kind: str) -> dict[str, object]:
         bound = click.FLOAT if row.least is None else click.FloatRange(min=row.least, max=row.most)
         return {"type": bound, "callback": _finite}
     if kind == "Path":
-        return {"type": click.Path(path_type=Path)}
+        return {"type": click.Path(path_type=Path, readable=False), "callback": refuse_dash}
     if kind == "tuple[int, ...]":
         return {"callback": partial(_numbers, least=_whole(row.least), most=_whole(row.most))}
     if kind == "tuple[str, ...]":
@@ -262,7 +271,7 @@ def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
         @click.pass_context
         def callback(ctx: click.Context, /, **values: object) -> None:
             given = {key: values.pop(key) for key in rows}
-            words = {key: value for key, value in given.items() if _is_given(ctx, key)}
+            words = {key: value for key, value in given.items() if value is not None and _is_given(ctx, key)}
             options = options_of(words, by_command=True)
             _require_effects(name, values, options)
             _keep_inputs(values, options)

@@ -15,7 +15,7 @@ from lamella.base.diagnostic import LamellaError, errors, printable
 from lamella.base.errors import InputError
 from lamella.base.paths import read_text, unsaved_texts
 from lamella.base.writer import write_text
-from lamella.cli.options import Command, print_json
+from lamella.cli.options import Command, print_json, refuse_dash
 from lamella.cli.waiting import waiting
 from lamella.pipeline.check import check_file
 from lamella.pipeline.languages import language_of
@@ -29,7 +29,7 @@ OURS = "lamella"
 
 
 @click.command("reduce", cls=Command)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, readable=False, dir_okay=False))
 @click.option(
     "--keep", "words", required=True, metavar="'COMMAND {}'",
     help="The command that fails; {} stands for the file.",
@@ -37,7 +37,8 @@ OURS = "lamella"
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
+    callback=refuse_dash,
     help="Write here, not beside FILE as NAME.reduced.ENDING.",
 )
 @click.option(

@@ -17,7 +17,7 @@ from lamella.studio.serve import HOST, Live, make_server
 
 
 @command("view")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
 def view(files: tuple[Path, ...], options: Options) -> None:
     """Write one offline page of FILE: its modules, graph, NAC, kernels, plan and weights, linked with each other.
 

@@ -169,7 +169,7 @@ class CommandOptions(PlanOptions):
             required="bind",
             needs=(Need(("serve",), (None, False), steps=("view",)),),
             helps={
-                "lower": "The folder to write; without it the text of kernels is printed.",
+                "lower": "The folder to write; without it, or with -, the text is printed.",
                 "diff": "Write the first diverging operation and its inputs into this folder.",
                 "quantize": "The file to write: .sknd, .nac, .nacs or .onnx; without it there is only the report.",
                 "bind": "OUT.stcb or OUT.json.",

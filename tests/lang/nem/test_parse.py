@@ -279,6 +279,8 @@ def test_late_parts_count_all_the_same() -> None:
     assert [type(item) for item in parsed.document.declarations] == [n.Device]
     assert parsed.document.device == n.DeviceRef(n.Name("d"))
     assert [item.code for item in parsed.findings] == ["NEM010", "NEM001", "NEM001"]
+    late = "expected the device directive before the program, found 'device'"
+    assert parsed.findings[-1].message == late
 
 
 def test_variant_references() -> None:

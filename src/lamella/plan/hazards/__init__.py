@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, takewhile
 from math import gcd
+from typing import TypeAlias
 
 from lamella.base.diagnostic import Diagnostic, Label, Rule
 from lamella.base.dim import TooComplex
 from lamella.base.limits import DEFAULT, Limits, hint_for
 from lamella.lang.nem.registry import opcode
-from lamella.lang.nem.resolved import Plan, Task
+from lamella.lang.nem.resolved import Index, Plan, Task
 from lamella.lang.nem.rules import (
     HOISTABLE,
     IDEMPOTENT_RELOAD,
@@ -24,7 +25,15 @@ from lamella.lang.nem.rules import (
 )
 from lamella.lang.nem.words import MOVES
 from lamella.plan.diophantine import StepBudget
-from lamella.plan.hazards.accesses import Accesses, OperandAccess, Point, Touched, Writes, may_alias
+from lamella.plan.hazards.accesses import (
+    Accesses,
+    Footprint,
+    OperandAccess,
+    Point,
+    Touched,
+    Writes,
+    may_alias,
+)
 from lamella.plan.hazards.find import Finder, Hazard, HazardTable, Meeting, OverlapQueries, members
 from lamella.plan.order import LoopExtent, Order, Site
 
@@ -142,7 +151,7 @@ class Reloads:
     """Sorts hazards into errors and reloads."""
 
     def __init__(self, order: Order, accesses: Accesses, writes: Writes, found: HazardTable) -> None:
-        self._accesses, self._writes = accesses, writes
+        self._accesses, self._writes, self._found = accesses, writes, found
         self._hazards = list(found.hazards.values())
         self._unordered = self._sets(order)
         harmless = {id(hazard): self._harmless(hazard) for hazard in self._hazards}
@@ -173,51 +182,51 @@ class Reloads:
         return {site.index: mask for site, mask in order.sweep() if site.index in readers}
 
     def _harmless(self, hazard: Hazard) -> bool:
-        writers = list(_writers(hazard))
-        sources = [self._source(writer) for writer in writers]
-        first = sources[0]
-        if first is None or any(source is None for source in sources) or self._writes.reach(first):
+        shared, loads = self._found.shared(hazard), [self._load(writer) for writer in _writers(hazard)]
+        known = [load for load in loads if load is not None]
+        if len(known) < len(loads) or self._writes.reach(known[0][1]):
             return False
-        if len(writers) == 2:
-            return sources[1] is not None and _same_bytes(writers, [first, sources[1]])
+        if len(known) == 2:
+            return _same_bytes(known[0], known[1], shared)
         (reader,) = _readers(hazard)
-        if not _same_bytes([writers[0]] * 2, [first] * 2):
-            return False
-        return any(
-            self._loads_before(target, reader, writers[0], first) for target in self._writes.meeting(reader)
+        return _same_bytes(known[0], known[0], shared) and any(
+            self._loads_before(target, reader, known[0], shared) for target in self._writes.meeting(reader)
         )
 
-    def _source(self, writer: OperandAccess) -> OperandAccess | None:
-        """What a move reads; None for other tasks."""
-        touched = self._accesses.of[writer.site.index]
+    def _load(self, writer: OperandAccess) -> Load | None:
+        """What a move writes and reads; None for other tasks."""
         if writer.site.task.opcode not in MOVES:
             return None
-        return next((access for access in touched if not access.write), None)
+        source = next((access for access in self._accesses.of[writer.site.index] if not access.write), None)
+        return None if source is None else (writer, source)
 
-    def _loads_before(
-        self, target: OperandAccess, reader: OperandAccess, writer: OperandAccess, source: OperandAccess
-    ) -> bool:
+    def _loads_before(self, target: OperandAccess, reader: OperandAccess, writer: Load, shared: int) -> bool:
         """Whether a move always comes before a reader and gives it the same bytes as the writer does."""
-        other = self._source(target)
-        if other is None or not self._always_before(target.site, reader.site):
+        load = self._load(target)
+        if load is None or not self._always_before(target.site, reader.site):
             return False
-        if not _same_bytes([target, writer], [other, source]):
+        common = _common_loops(target.site, reader.site)
+        # The load is in the reader's iteration of these loops alone, and so is a writer that the reader meets.
+        if not _same_bytes(load, writer, min(shared, common)):
             return False
-        distance = reader.footprint.offset.plus(target.footprint.offset, -1)
-        covers = 0 <= distance.constant <= target.footprint.extent - reader.footprint.extent
-        same = target.footprint.offset == writer.footprint.offset and target.footprint.offset.is_constant
-        longer = target.footprint.extent >= writer.footprint.extent
-        return (distance.is_constant and covers) or (same and longer)
+        at, of_writer = target.footprint, writer[0].footprint
+        distance = reader.footprint.offset.plus(at.offset, -1)
+        covers = 0 <= distance.constant <= at.extent - reader.footprint.extent
+        same = at.offset == of_writer.offset and _is_shared(at.offset, min(shared, common))
+        whole = distance.is_constant and covers and _runs_through(at, reader.footprint, common)
+        return whole or (same and at.extent >= of_writer.extent)
 
     def _always_before(self, early: Site, late: Site) -> bool:
         """Whether a site earlier in the text is complete before another starts, in one common iteration."""
         if early.index >= late.index:
             return False
-        around = [loop.number for loop in late.loops]
-        own = [loop.number for loop in early.loops]
-        if own != around[: len(own)]:
+        if _common_loops(early, late) < len(early.loops):
             return True
         return not self._unordered.get(late.index, -1) >> early.index & 1
+
+
+Load: TypeAlias = tuple[OperandAccess, OperandAccess]
+"""What a move writes, and what it reads."""
 
 
 def _writers(hazard: Hazard) -> Iterator[OperandAccess]:
@@ -228,26 +237,53 @@ def _readers(hazard: Hazard) -> Iterator[OperandAccess]:
     return (access for access in (hazard.early, hazard.late) if not access.write)
 
 
-def _same_bytes(targets: Iterable[OperandAccess], sources: Iterable[OperandAccess]) -> bool:
-    """Whether two moves give the same value to each byte that both write, in any two iterations."""
-    (one, two), (from_one, from_two) = targets, sources
-    if from_one.footprint.buffer.name != from_two.footprint.buffer.name:
+def _common_loops(one: Site, other: Site) -> int:
+    """How many loops two sites stand in together."""
+    pairs = zip(one.loops, other.loops, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].number == pair[1].number, pairs))
+
+
+def _is_shared(offset: Index, shared: int) -> bool:
+    """Whether an offset depends on so many outer loops alone."""
+    return all(depth < shared for depth in offset.loops())
+
+
+def _runs_through(load: Footprint, reader: Footprint, common: int) -> bool:
+    """Whether loops of its own take a load through all iterations of those in which a reader does the same."""
+    inner = [depth for depth in load.offset.loops() if depth >= common]
+    return all(load.trips[depth] >= reader.trips[depth] for depth in inner)
+
+
+def _same_bytes(one: Load, two: Load, shared: int) -> bool:
+    """Whether two moves give the same value to each byte that both write, in any two iterations.
+
+    The `shared` outer loops are in the same iteration for both.
+    """
+    (target_one, source_one), (target_two, source_two) = one, two
+    if source_one.footprint.buffer.name != source_two.footprint.buffer.name:
         return False
-    if one.footprint.buffer.name != two.footprint.buffer.name:
+    if target_one.footprint.buffer.name != target_two.footprint.buffer.name:
         return False
-    shift = from_one.footprint.offset.plus(one.footprint.offset, -1)
-    other = from_two.footprint.offset.plus(two.footprint.offset, -1)
-    if shift.is_constant and shift == other:
+    shift = source_one.footprint.offset.plus(target_one.footprint.offset, -1)
+    other = source_two.footprint.offset.plus(target_two.footprint.offset, -1)
+    if shift == other and _is_shared(shift, shared):
         return True
-    fixed = from_one.footprint.offset.is_constant and from_one.footprint.offset == from_two.footprint.offset
-    return fixed and _never_partly(one, two)
+    source = source_one.footprint.offset
+    fixed = source == source_two.footprint.offset and _is_shared(source, shared)
+    return fixed and _never_partly(target_one, target_two, shared)
 
 
-def _never_partly(one: OperandAccess, two: OperandAccess) -> bool:
+def _never_partly(one: OperandAccess, two: OperandAccess, shared: int) -> bool:
     """Whether two ranges are identical whenever they overlap: slots that are at least as far apart as long."""
     first, second = one.footprint, two.footprint
-    slot = gcd(*(factor for item in (first, second) for _, factor in item.offset.terms))
-    aligned = slot > 0 and (first.offset.constant - second.offset.constant) % slot == 0
+    between = first.offset.plus(second.offset, -1)
+    moving = [
+        Index(0, tuple(term for term in item.offset.terms if not _is_shared(Index(0, (term,)), shared)))
+        for item in (first, second)
+    ]
+    apart = between.plus(moving[0], -1).plus(moving[1])
+    slot = gcd(*(factor for item in moving for _, factor in item.terms))
+    aligned = slot > 0 and apart.is_constant and apart.constant % slot == 0
     return aligned and max(first.extent, second.extent) <= slot
 
 

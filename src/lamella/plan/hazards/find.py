@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 
 from lamella.base.dim import TooComplex
@@ -268,6 +268,8 @@ class Hazard:
     early_point: Point
     late_point: Point
     stage: int
+    shared: int
+    """How many outer loops are in the same iteration for both."""
 
     @property
     def sites(self) -> tuple[int, int]:
@@ -311,6 +313,7 @@ class HazardTable:
     hazards: dict[Key, Hazard]
     unproved: dict[Key, tuple[OperandAccess, OperandAccess]]
     stopped: OperandAccess | None = None
+    least_shared: dict[Key, int] = field(default_factory=dict)
 
     def record(self, hazard: Hazard) -> None:
         """Keep the hazard that is to be reported of a pair of accesses."""
@@ -318,7 +321,14 @@ class HazardTable:
         known = self.hazards.get(key)
         if known is None or hazard.rank < known.rank:
             self.hazards[key] = hazard
+        self.least_shared[key] = min(hazard.shared, self.least_shared.get(key, hazard.shared))
         self._stop_at(hazard.late)
+
+    def shared(self, hazard: Hazard) -> int:
+        """How many outer loops are in the same iteration wherever the two accesses of a hazard are unordered."""
+        if self.unproved or self.stopped is not None:
+            return 0
+        return self.least_shared[key_of(hazard.early, hazard.late)]
 
     def doubt(self, early: OperandAccess, late: OperandAccess) -> None:
         """Keep a pair that is not proved."""
@@ -391,7 +401,7 @@ class Finder:
             self.found.doubt(early, late)
             return
         if met is not None:
-            self.found.record(Hazard(early, late, met.early, met.late, 0))
+            self.found.record(Hazard(early, late, met.early, met.late, 0, len(early.footprint.trips)))
 
     # --- different iterations ---
 
@@ -436,4 +446,4 @@ class Finder:
                 if self.found.stopped is not None:
                     return
                 if first.write or second.write:
-                    self.found.record(Hazard(first, second, met.early, met.late, stage))
+                    self.found.record(Hazard(first, second, met.early, met.late, stage, extent.depth))

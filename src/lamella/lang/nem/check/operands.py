@@ -236,10 +236,12 @@ def _per_axis(call: TaskCall, name: str) -> str:
 
 
 def _pads(call: TaskCall, name: str) -> str:
-    """All begins, then all ends: over the spatial axes of a window, over all axes of pad."""
+    """All begins, then all ends: over the spatial axes of a window; over all axes of pad, where -1 cuts off."""
     values = call.integers(name)
     axes = _rank(call) if call.opcode.name == "pad" else _rank(call) - 2
-    wrong = _counted(values, 2 * axes) or _at_least(values, 0)
+    wrong = _counted(values, 2 * axes)
+    if not wrong and (call.opcode.name != "pad" or call.value("mode") == "reflect"):
+        wrong = _at_least(values, 0)
     if wrong:
         return wrong
     if "kernel_shape" in call.opcode.attributes:

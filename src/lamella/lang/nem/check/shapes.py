@@ -200,8 +200,13 @@ def _split(call: TaskCall) -> Derived:
 
 
 def _pad(call: TaskCall) -> Derived:
+    """Negative pads cut off, and leave something."""
     x, pads = _shape(call, "X"), call.integers("pads")
-    return (tuple(add(add(size, pads[i]), pads[i + len(x)]) for i, size in enumerate(x)),)
+    found = tuple(add(add(size, pads[i]), pads[i + len(x)]) for i, size in enumerate(x))
+    for axis, (size, left) in enumerate(zip(x, found, strict=True)):
+        if left < 1:
+            return _refuse(call, f"nothing is left of the {size} elements of axis {axis}")
+    return (found,)
 
 
 def _gather(call: TaskCall) -> Derived:

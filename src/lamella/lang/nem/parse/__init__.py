@@ -180,12 +180,13 @@ class NemParser(NemCursor):
             found = self.broken(start)
         else:
             if late:
-                self._report_late(start, "type families and device blocks")
+                what = "type families and device blocks"
+                self._report_late(start, what, "before the device directive and the program")
         self._declarations.append(found)
         self._stage = max(self._stage, DocumentStage.DECLARATIONS)
 
-    def _report_late(self, first: int, what: str) -> None:
-        where, found = "before the device directive and the program", f"'{self.texts[first]}'"
+    def _report_late(self, first: int, what: str, where: str) -> None:
+        found = f"'{self.texts[first]}'"
         self.report(rules.SYNTAX.at(self.span(first), wanted=what, where=where, found=found))
 
     def device_reference(self) -> None:
@@ -200,7 +201,7 @@ class NemParser(NemCursor):
             what = "device directive"
             self.report(rules.SECOND_PROGRAM.at(self.span_from(first), what=what))
         elif self.stage > DocumentStage.DIRECTIVE:
-            self._report_late(first, "the device directive")
+            self._report_late(first, "the device directive", "before the program")
         reference = DeviceRef(target, *self.finish(first))
         self._device = self._device or reference
         self._stage = max(self._stage, DocumentStage.DIRECTIVE)

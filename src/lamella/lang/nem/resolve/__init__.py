@@ -77,6 +77,8 @@ WANTED = {
     "string": "a string",
     "id": "a name",
 }
+WORDS = ("elem_type", "bool", "id")
+"""Types of attributes whose values are written as names."""
 BOOLEANS: dict[str | int, bool] = {"true": True, "false": False, 1: True, 0: False}
 GENERIC = "compute"
 
@@ -144,8 +146,9 @@ def _typed(
         result = value if isinstance(value, str) else None
     elif spec.type == "int_list" and isinstance(value, tuple):
         result = value
-    if result is None:
-        shown = value if isinstance(value, str) else literal_kind(item.value)
+    if result is None or (spec.type in WORDS and isinstance(item.value, nodes.Text)):
+        named = isinstance(item.value, nodes.Name) and not isinstance(value, tuple)
+        shown = str(value) if named else literal_kind(item.value)
         finding = ATTRIBUTE_TYPE.at(
             item.value.span, name=spec.name, opcode=opcode.name, wanted=WANTED[spec.type], found=shown
         )
@@ -154,8 +157,8 @@ def _typed(
 
 
 def _plain(values: ExpressionResolver, value: nodes.Value, wanted: str) -> AttributeValue:
-    """A value as a number, a word or a tuple of integers; names are looked up where a number or list is wanted."""
-    if isinstance(value, nodes.Name) and wanted in ("elem_type", "bool", "id"):
+    """A value as a number, a word or a tuple of integers; other names than words are looked up."""
+    if isinstance(value, nodes.Name) and wanted in WORDS and (wanted != "bool" or value.id in BOOLEANS):
         return value.id
     if isinstance(value, nodes.Text) or (wanted == "string" and isinstance(value, nodes.Name)):
         return values.text(value, "a string")
