@@ -19,6 +19,7 @@ from lamella.backend.interpreter.state import (
     ExecutedStatement,
     InterpreterOptions,
     KernelLaunch,
+    PreparedStatement,
     RunValue,
     Trace,
 )
@@ -84,6 +85,8 @@ class InterpretedKernels(NamedKernels):
     def __init__(self, program: Program, options: InterpreterOptions) -> None:
         super().__init__(program)
         self._options = options
+        self._prepared: dict[int, list[PreparedStatement]] = {}
+        self._matrices = {item.name: extracted_matrices(item) for item in program.functions}
 
     def call(self, name: str, arguments: Sequence[object] = (), groups: Groups = 1) -> None:
         """Run a kernel for a number of work-groups, one after the other; arrays are updated in place."""
@@ -100,7 +103,8 @@ class InterpretedKernels(NamedKernels):
             raise LamellaError([rules.WORK_GROUP_LIMIT.at(function.span, hint=None, labels=(), **values)])
         order = None if self._options.seed is None else Random(self._options.seed)
         shapes = sizes.subgroup_size, sizes.work_group_size
-        return KernelLaunch(function, self._options, grid, *shapes, order, extracted_matrices(function))
+        matrices = self._matrices[function.name]
+        return KernelLaunch(function, self._options, grid, *shapes, order, matrices, self._prepared)
 
 
 def _run(launch: KernelLaunch, arguments: dict[str, RunValue]) -> None:

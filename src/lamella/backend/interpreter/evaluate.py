@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from lamella.backend.arguments import SHAPES, Shape, dtype_of
-from lamella.backend.interpreter import arithmetic
+from lamella.backend.interpreter import arithmetic, scalars
 from lamella.backend.interpreter.arithmetic import (
     Number,
     accumulation,
@@ -22,8 +23,9 @@ from lamella.backend.interpreter.arithmetic import (
     make_number,
 )
 from lamella.backend.interpreter.memory import GroupReference, MemrefReference
-from lamella.backend.interpreter.state import RunValue, Worker
+from lamella.backend.interpreter.state import RunValue, Step, Worker
 from lamella.base.arrays import Array
+from lamella.base.records import replace
 from lamella.lang.tensor import nodes
 from lamella.lang.tensor.layout import component_count, component_place
 from lamella.lang.tensor.nodes import Blas
@@ -37,6 +39,8 @@ from lamella.ops.fault import Fault
 GARBAGE = 0xA5
 
 Formula: TypeAlias = Callable[[Blas, list[Array]], Array]
+Prepare: TypeAlias = Callable[[Any, str | None], Step]
+"""What makes an instruction ready, whose result has a name."""
 
 
 def update(blas: Blas, inputs: list[MemrefReference], alpha: Number, beta: Number, element: str) -> Array:
@@ -81,9 +85,10 @@ FORMULAS: Mapping[str, Formula] = MappingProxyType(
 )
 
 
-def evaluate(worker: Worker, instruction: nodes.Instruction) -> tuple[RunValue, ...]:
-    """Execute one instruction and give its results."""
-    return EVALUATE[type(instruction)](worker, instruction)
+def prepare(instruction: nodes.Instruction, name: str | None) -> Step | None:
+    """An instruction ready to be executed many times, whose result has a name; None for one that needs partners."""
+    made = PREPARE.get(type(instruction))
+    return None if made is None else made(instruction, name)
 
 
 def element_of(kind: nodes.Type) -> str:
@@ -97,81 +102,122 @@ def element_of(kind: nodes.Type) -> str:
     )
 
 
-def _constant(worker: Worker, item: nodes.Constant) -> tuple[RunValue, ...]:
-    made = worker.group.launch.constants
-    value = made.get(id(item))
-    if value is None:
-        value = made[id(item)] = make_number(item.value, element_of(item.type))
-    if isinstance(item.type, nodes.Coopmatrix):
-        worker.group.refuse_matrix(item.type)
-        return (np.full((item.type.rows, item.type.columns), value),)
-    return (value,)
+def _constant(item: nodes.Constant, _: str | None) -> Step:
+    value, kind = make_number(item.value, element_of(item.type)), item.type
+    if not isinstance(kind, nodes.Coopmatrix):
+        return lambda worker: value
+
+    def filled(worker: Worker) -> RunValue:
+        worker.group.refuse_matrix(kind)
+        return np.full((kind.rows, kind.columns), value)
+
+    return filled
 
 
-def _arith(worker: Worker, item: nodes.Arith) -> tuple[RunValue, ...]:
-    operands = [worker.number(value) for value in item.operands]
+def _apply(function: Callable[..., Number], operands: Sequence[nodes.Value]) -> Step:
+    """A function of numbers that have names."""
+    names = [value.name for value in operands]
+    if len(names) == 1:
+        (only,) = names
+        return lambda worker: function(worker.values[only])
+    if len(names) == 2:
+        left, right = names
+
+        def applied(worker: Worker) -> RunValue:
+            values = worker.values
+            return function(values[left], values[right])
+
+        return applied
+    return lambda worker: function(*[worker.values[name] for name in names])
+
+
+def _arith(item: nodes.Arith, _: str | None) -> Step:
+    element, is_matrix = element_of(item.type), isinstance(item.type, nodes.Coopmatrix)
     if item.function == "select":
-        return (operands[1] if operands[0] else operands[2],)
+        return _apply(lambda condition, left, right: left if condition else right, item.operands)
     if item.function == "fma":
-        return (arithmetic.compute_fused(*operands),)
-    if len(operands) == 1:
-        return (arithmetic.compute_unary(item.function, operands[0]),)
-    return (arithmetic.compute_binary(item.function, *operands),)
+        return _apply(arithmetic.compute_fused if is_matrix else scalars.fused(element), item.operands)
+    if len(item.operands) == 1:
+        return _apply(partial(arithmetic.compute_unary, item.function), item.operands)
+    if is_matrix:
+        return _apply(partial(arithmetic.compute_binary, item.function), item.operands)
+    return _apply(scalars.binary(item.function, element), item.operands)
 
 
-def _compare(worker: Worker, item: nodes.Compare) -> tuple[RunValue, ...]:
-    return (arithmetic.compare(item.function, worker.number(item.left), worker.number(item.right)),)
+def _compare(item: nodes.Compare, _: str | None) -> Step:
+    return _apply(arithmetic.COMPARISONS[item.function], (item.left, item.right))
 
 
-def _math(worker: Worker, item: nodes.Math) -> tuple[RunValue, ...]:
-    operands = [worker.number(value) for value in item.operands]
-    return (arithmetic.compute_math(item.function, operands, element_of(item.type)),)
+def _math(item: nodes.Math, _: str | None) -> Step:
+    function, element = item.function, element_of(item.type)
+    if isinstance(item.type, nodes.Coopmatrix):
+        return _apply(lambda *operands: arithmetic.compute_math(function, operands, element), item.operands)
+    return _apply(scalars.mathematics(function, element), item.operands)
 
 
-def _cast(worker: Worker, item: nodes.Cast) -> tuple[RunValue, ...]:
-    return (convert(worker.number(item.operand), element_of(item.type)),)
+def _cast(item: nodes.Cast, _: str | None) -> Step:
+    element = element_of(item.type)
+    if isinstance(item.type, nodes.Coopmatrix):
+        return _apply(lambda operand: convert(operand, element), (item.operand,))
+    return _apply(scalars.converter(element), (item.operand,))
 
 
-def _builtin(worker: Worker, item: nodes.Builtin) -> tuple[RunValue, ...]:
-    return (make_integer(BUILTINS[item.name](worker), element_of(item.type)),)
+def _builtin(item: nodes.Builtin, _: str | None) -> Step:
+    known, element = BUILTINS[item.name], element_of(item.type)
+    return lambda worker: make_integer(known(worker), element)
 
 
-def _load(worker: Worker, item: nodes.Load) -> tuple[RunValue, ...]:
-    source = worker.values[item.operand.name]
-    indices = [worker.integer(index) for index in item.indices]
-    if isinstance(source, GroupReference):
-        return (source.load(indices[0]),)
-    return (worker.reference(item.operand).load(indices),)
+def _load(item: nodes.Load, name: str | None) -> Step:
+    operand, indices = item.operand.name, [index.name for index in item.indices]
+
+    def load(worker: Worker) -> RunValue:
+        values = worker.values
+        source, found = values[operand], [int(values[index]) for index in indices]  # type: ignore[arg-type]
+        if isinstance(source, GroupReference):
+            return replace(source.load(found[0]), name=name)
+        return source.load(found)  # type: ignore[union-attr]  # which the checker has seen to
+
+    return load
 
 
-def _store(worker: Worker, item: nodes.Store) -> tuple[RunValue, ...]:
+def _store(item: nodes.Store, _: str | None) -> Step:
     """Every work-item stores; where they act as one, only an addition tells the difference."""
+    if item.flag == "atomic_add":
+        return partial(_add, item=item)
+    operand, stored, indices = item.operand.name, item.value.name, [index.name for index in item.indices]
+
+    def store(worker: Worker) -> None:
+        values = worker.values
+        target, found = values[operand], [int(values[index]) for index in indices]  # type: ignore[arg-type]
+        target.store(values[stored], found)  # type: ignore[union-attr, arg-type]
+
+    return store
+
+
+def _add(worker: Worker, item: nodes.Store) -> None:
     target, value = worker.reference(item.operand), worker.number(item.value)
     indices = [worker.integer(index) for index in item.indices]
-    if item.flag != "atomic_add":
-        target.store(value, indices)
-        return ()
     times = worker.group.launch.items if worker.item is None else 1
     worker.group.launch.count(times)
     for _ in range(times):
         target.store(arithmetic.compute_binary("add", target.load(indices), value), indices)
-    return ()
 
 
-def _update(worker: Worker, item: nodes.AtomicUpdate) -> tuple[RunValue, ...]:
+def _update(worker: Worker, item: nodes.AtomicUpdate) -> RunValue:
     """Combine an element with a value; gives the element as it was before."""
     target, value = worker.reference(item.operand), worker.number(item.value)
     indices = [worker.integer(index) for index in item.indices]
     before = target.load(indices)
     target.store(arithmetic.compute_binary(item.function, before, value), indices)
-    return (before,)
+    return before
 
 
-def _extract(worker: Worker, item: nodes.CoopExtract) -> tuple[RunValue, ...]:
+def _extract(worker: Worker, item: nodes.CoopExtract) -> RunValue:
     """A component that the work-item holds; behind the last column there is 0."""
     matrix = np.asarray(worker.number(item.operand))
     place = held_component(worker, worker.group.launch.matrices[id(item)], item.component)
-    return (matrix.dtype.type(0) if place is None else matrix[place],)
+    found: Number = matrix.dtype.type(0) if place is None else matrix[place]
+    return found
 
 
 def held_component(worker: Worker, type_: nodes.Coopmatrix, component: int) -> tuple[int, int] | None:
@@ -183,63 +229,72 @@ def held_component(worker: Worker, type_: nodes.Coopmatrix, component: int) -> t
     return component_place(type_, lanes, worker.lane, component)
 
 
-def _size(worker: Worker, item: nodes.SizeOf) -> tuple[RunValue, ...]:
+def _size(worker: Worker, item: nodes.SizeOf) -> RunValue:
     source = worker.values[item.operand.name]
     size = (
         len(source.items)
         if isinstance(source, GroupReference)
         else worker.reference(item.operand).shape[item.mode]
     )
-    return (make_integer(size, "index"),)
+    return make_integer(size, "index")
 
 
 def _extent(worker: Worker, item: nodes.IndexOrSize) -> int:
     return item if isinstance(item, int) else worker.integer(item)
 
 
-def _subview(worker: Worker, item: nodes.Subview) -> tuple[RunValue, ...]:
+def _subview(worker: Worker, item: nodes.Subview) -> MemrefReference:
     """A slice of static size 0 takes its mode away; one of a run-time size never does."""
     slices = [
         (_extent(worker, s.offset), None if s.size == 0 else _extent(worker, s.size)) for s in item.slices
     ]
     source, check = worker.reference(item.operand), worker.group.launch.options.check_bounds
-    return (source.subview(slices, check),)
+    return source.subview(slices, check)
 
 
-def _expand(worker: Worker, item: nodes.Expand) -> tuple[RunValue, ...]:
+def _expand(worker: Worker, item: nodes.Expand) -> MemrefReference:
     sizes = [_extent(worker, size) for size in item.sizes]
-    return (worker.reference(item.operand).expand(item.mode, sizes),)
+    return worker.reference(item.operand).expand(item.mode, sizes)
 
 
-def _fuse(worker: Worker, item: nodes.Fuse) -> tuple[RunValue, ...]:
-    return (worker.reference(item.operand).fuse(item.first, item.last),)
+def _fuse(worker: Worker, item: nodes.Fuse) -> MemrefReference:
+    return worker.reference(item.operand).fuse(item.first, item.last)
 
 
-def _alloca(worker: Worker, item: nodes.Alloca) -> tuple[RunValue, ...]:
+def _alloca(worker: Worker, item: nodes.Alloca) -> MemrefReference:
     shape = tuple(size or 0 for size in item.type.shape)
     stride = tuple(step or 0 for step in item.type.stride)
     reach = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     count = reach + 1 if math.prod(shape) else 0
     worker.group.allocate(count * dtype_of(item.type.element).itemsize)
-    return (MemrefReference("alloca", make_garbage(item.type.element, count), 0, shape, stride),)
+    return MemrefReference("alloca", make_garbage(item.type.element, count), 0, shape, stride)
 
 
-def _blas(worker: Worker, item: nodes.Blas) -> tuple[RunValue, ...]:
+def _blas(worker: Worker, item: nodes.Blas) -> None:
     alpha, *sources, beta, target = item.operands
     memrefs = [worker.reference(value) for value in (*sources, target)]
     element = element_name(memrefs[-1].memory.dtype)
     for memref in memrefs:
         worker.group.refuse_large(memref.shape, accumulation(element))
     memrefs[-1].write(update(item, memrefs, worker.number(alpha), worker.number(beta), element))
-    return ()
 
 
-def _stop_lifetime(_: Worker, __: nodes.LifetimeStop) -> tuple[RunValue, ...]:
-    return ()
+def _stop_lifetime(_: Worker, item: nodes.LifetimeStop) -> None:
+    return None
 
 
 def _place(worker: Worker) -> tuple[int, int, int]:
     return worker.group.launch.grid.place(worker.group.number)
+
+
+def _whole(execute: Callable[..., RunValue | None]) -> Prepare:
+    """An instruction that is read whenever it is executed."""
+    return lambda item, _: partial(execute, item=item)
+
+
+def _view(execute: Callable[..., MemrefReference]) -> Prepare:
+    """The same for one that gives a memref, which is known by its newest name."""
+    return lambda item, name: lambda worker: replace(execute(worker, item), name=name)
 
 
 BUILTINS: Mapping[str, Callable[[Worker], int]] = MappingProxyType(
@@ -256,7 +311,7 @@ BUILTINS: Mapping[str, Callable[[Worker], int]] = MappingProxyType(
         "subgroup_local_id": lambda worker: worker.lane,
     }
 )
-EVALUATE: Mapping[type, Callable[..., tuple[RunValue, ...]]] = MappingProxyType(
+PREPARE: Mapping[type, Prepare] = MappingProxyType(
     {
         nodes.Constant: _constant,
         nodes.Arith: _arith,
@@ -266,15 +321,15 @@ EVALUATE: Mapping[type, Callable[..., tuple[RunValue, ...]]] = MappingProxyType(
         nodes.Builtin: _builtin,
         nodes.Load: _load,
         nodes.Store: _store,
-        nodes.AtomicUpdate: _update,
-        nodes.CoopExtract: _extract,
-        nodes.SizeOf: _size,
-        nodes.Subview: _subview,
-        nodes.Expand: _expand,
-        nodes.Fuse: _fuse,
-        nodes.Alloca: _alloca,
-        nodes.LifetimeStop: _stop_lifetime,
-        nodes.Blas: _blas,
+        nodes.AtomicUpdate: _whole(_update),
+        nodes.CoopExtract: _whole(_extract),
+        nodes.SizeOf: _whole(_size),
+        nodes.Subview: _view(_subview),
+        nodes.Expand: _view(_expand),
+        nodes.Fuse: _view(_fuse),
+        nodes.Alloca: _view(_alloca),
+        nodes.LifetimeStop: _whole(_stop_lifetime),
+        nodes.Blas: _whole(_blas),
     }
 )
 

@@ -13,9 +13,16 @@ from typing import TypeAlias
 import numpy as np
 
 from lamella.backend.interpreter.arithmetic import make_integer, wrap_integer
-from lamella.backend.interpreter.evaluate import EVALUATE
+from lamella.backend.interpreter.evaluate import prepare
 from lamella.backend.interpreter.memory import MemrefReference
-from lamella.backend.interpreter.state import ExecutedStatement, KernelLaunch, RunValue, Worker, WorkGroup
+from lamella.backend.interpreter.state import (
+    ExecutedStatement,
+    KernelLaunch,
+    PreparedStatement,
+    RunValue,
+    Worker,
+    WorkGroup,
+)
 from lamella.backend.interpreter.subgroup import TOGETHER, execute_together, name_of, refuse_different
 from lamella.base.errors import Found
 from lamella.base.records import dataclass, replace
@@ -48,6 +55,19 @@ Work: TypeAlias = Generator[BarrierWait, Values, None]
 
 
 # --- regions ------------------------------------------------------------------------------------------------
+
+
+def _prepare(launch: KernelLaunch, region: nodes.Region) -> list[PreparedStatement]:
+    """The statements of a region, each made ready once."""
+    found = launch.prepared.get(id(region))
+    if found is None:
+        found = launch.prepared[id(region)] = [_ready(statement) for statement in region.statements]
+    return found
+
+
+def _ready(statement: nodes.Statement) -> PreparedStatement:
+    name = statement.results[0].name if statement.results else None
+    return statement, prepare(statement.instruction, name), name
 
 
 @dataclass(slots=True)
@@ -84,12 +104,12 @@ class _RunningLoop:
 class _RegionFrame:
     """A region that is being executed, and the `for` or `if` that it belongs to."""
 
-    region: nodes.Region
+    statements: list[PreparedStatement]
     owner: nodes.Statement | None
     loop: _RunningLoop | None
     held: int
     """Local memory that the work-group held before."""
-    rest: Iterator[nodes.Statement]
+    rest: Iterator[PreparedStatement]
     """What is still to be executed."""
     yielded: Values = ()
 
@@ -97,22 +117,26 @@ class _RegionFrame:
 def run_region(worker: Worker, region: nodes.Region) -> Work:
     """Execute the statements of a region and of those inside it, without recursion: nesting costs no stack."""
     frames: list[_RegionFrame] = []
+    values, is_traced = worker.values, worker.group.launch.options.trace is not None
     _begin(worker, frames, region)
     while frames:
         frame = frames[-1]
-        for statement in frame.rest:
-            instruction = statement.instruction
-            evaluated = EVALUATE.get(type(instruction))
-            if evaluated is not None:
+        for statement, execute, name in frame.rest:
+            if execute is not None:
                 try:
-                    results = evaluated(worker, instruction)
+                    result = execute(worker)
                 except Fault as fault:
                     raise stop(fault, statement.span, worker.place) from None
-                _bind(worker, statement, results)
-            elif isinstance(instruction, WAITS):
+                if name is not None and result is not None:
+                    values[name] = result
+                if is_traced:
+                    _trace(worker, statement, () if result is None else (result,))
+                continue
+            instruction = statement.instruction
+            if isinstance(instruction, WAITS):
                 _bind(worker, statement, (yield BarrierWait(statement, tuple(worker.trips))))
             elif isinstance(instruction, nodes.Yield):
-                frame.yielded = tuple(worker.values[value.name] for value in instruction.values)
+                frame.yielded = tuple(values[value.name] for value in instruction.values)
                 _trace(worker, statement, frame.yielded)
             elif _enter(worker, frames, statement):
                 break
@@ -127,7 +151,8 @@ def _begin(
     owner: nodes.Statement | None = None,
     loop: _RunningLoop | None = None,
 ) -> None:
-    frames.append(_RegionFrame(region, owner, loop, worker.group.local_bytes, iter(region.statements)))
+    statements = _prepare(worker.group.launch, region)
+    frames.append(_RegionFrame(statements, owner, loop, worker.group.local_bytes, iter(statements)))
 
 
 def _enter(worker: Worker, frames: list[_RegionFrame], statement: nodes.Statement) -> bool:
@@ -160,7 +185,7 @@ def _leave(worker: Worker, frames: list[_RegionFrame]) -> None:
     frame = frames[-1]
     worker.group.local_bytes = frame.held
     if frame.loop is not None and frame.loop.advance(worker, frame.yielded):
-        frame.rest, frame.yielded = iter(frame.region.statements), ()
+        frame.rest, frame.yielded = iter(frame.statements), ()
         return
     frames.pop()
     if frame.owner is not None:
@@ -361,8 +386,7 @@ def _apply(apply: nodes.CoopApply, workers: Sequence[Worker]) -> list[Values]:
     refuse_different(apply, apply.operand, workers)
     matrix = np.asarray(workers[0].number(apply.operand))
     found = matrix.copy()
-    statements, result = split_yield(apply.body)
-    body = nodes.Region(statements)
+    _, result = split_yield(apply.body)
     count = component_count(apply.type, len(workers))
     places = [component_places(apply.type, len(workers), component) for component in range(count)]
     for worker in workers:
@@ -375,7 +399,7 @@ def _apply(apply: nodes.CoopApply, workers: Sequence[Worker]) -> list[Values]:
                 worker.values[apply.row.name] = make_integer(place[0], "i32")
                 worker.values[apply.column.name] = make_integer(place[1], "i32")
                 worker.values[apply.value.name] = matrix[place]
-                list(run_region(worker, body))
+                list(run_region(worker, apply.body))
                 found[place] = worker.number(result[0])
         worker.trips = trips
     return [(found,)] * len(workers)

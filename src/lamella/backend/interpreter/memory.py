@@ -61,12 +61,20 @@ class MemrefReference:
 
     def _address(self, indices: Sequence[int]) -> int:
         address = self.offset
-        for mode, (index, size, step) in enumerate(zip(indices, self.shape, self.stride, strict=True)):
+        for index, size, step in zip(indices, self.shape, self.stride, strict=True):
             if not 0 <= index < size:
-                raise Fault(rules.OUT_OF_BOUNDS, index=index, mode=mode, name=self.name, size=size)
+                raise self._outside(indices)
             address += index * step
-        self._refuse_outside(address, address)
+        if not 0 <= address < len(self.memory):
+            self._refuse_outside(address, address)
         return address
+
+    def _outside(self, indices: Sequence[int]) -> Fault:
+        """What to say of an index that is none of its mode."""
+        pairs = zip(indices, self.shape, strict=True)
+        mode = next(mode for mode, (index, size) in enumerate(pairs) if not 0 <= index < size)
+        values = {"index": indices[mode], "mode": mode, "name": self.name, "size": self.shape[mode]}
+        return Fault(rules.OUT_OF_BOUNDS, **values)
 
     def _extent(self) -> tuple[int, int]:
         """The first and last element of the memory that an access to all of it touches."""

@@ -58,8 +58,8 @@ class KernelLaunch:
     order: Random | None
     matrices: Mapping[int, Coopmatrix]
     """The type of the matrix that each `cooperative_matrix_extract` takes a component of, by the id of the node."""
-    constants: dict[int, Number] = field(default_factory=dict)
-    """The number of each constant that has been executed, by the id of the node."""
+    prepared: dict[int, list[PreparedStatement]]
+    """The statements of each region that has been executed, ready to be executed again, by the id of the region."""
     steps: int = 0
 
     @property
@@ -151,3 +151,9 @@ class Worker:
         if not isinstance(found, MemrefReference):
             raise TypeError(f"%{value.name} is no memref")
         return found
+
+
+Step: TypeAlias = Callable[[Worker], RunValue | None]
+"""An instruction ready to be executed; gives its result, where it has one."""
+PreparedStatement: TypeAlias = tuple[Statement, Step | None, str | None]
+"""A statement, what executes it where that needs no partner, and the name of its result."""
