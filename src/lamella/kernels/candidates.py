@@ -57,7 +57,7 @@ class Problem:
     """Writes the other ways, the most promising first; each as it is asked for."""
 
     def text(self) -> str:
-        """What a choice between its ways depends on."""
+        """The key of a choice between its variants: what that depends on."""
         return f"{self.default.text()}\n{_numbered(self.default.calls, self.fixed)}"
 
     def candidates(self, native: bool = True) -> Iterator[Candidate]:

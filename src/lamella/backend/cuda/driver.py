@@ -164,7 +164,7 @@ def _release(enter: Callable[..., int], context: int, release: Callable[..., int
 
 
 def driver_error(code: int, doing: str, launched: Sequence[str] = ()) -> InputError:
-    """What went wrong while something was done on the GPU, after these kernels were launched."""
+    """The finding of a failed call, with the kernels that were launched last."""
     if code == OUT_OF_MEMORY:
         hint = "a smaller batch, or a device with more memory"
     else:
@@ -297,7 +297,7 @@ def missing() -> str | None:
 
 
 def describe() -> list[str]:
-    """What there is of NVIDIA GPUs here, for people, a line each: the driver, the device, what it lacks or why none."""
+    """A description of the NVIDIA GPUs here, a line each: the driver, the device, what it lacks or why none."""
     found = _opened()
     if isinstance(found, str):
         return [found]

@@ -51,20 +51,20 @@ COPIED = 16
 
 
 class TokenChoice(Protocol):
-    """What chooses a token from scores on the device, as `GreedyChoice` does."""
+    """The protocol of token choices on the device, as `GreedyChoice` is one."""
 
     @property
     def most(self) -> int:
-        """So many choices it can keep."""
+        """The number of choices that it can keep."""
 
     def begin(self) -> None:
-        """Nothing has been chosen yet."""
+        """Forget all choices."""
 
     def launch(self) -> None:
-        """Choose once more; nobody waits."""
+        """Choose once more, asynchronously."""
 
     def read(self, count: int) -> Array:
-        """What was chosen since the beginning, when it has been."""
+        """The tokens chosen since the beginning; waits for them."""
 
 
 MakeChoice = Callable[[int, int, int], TokenChoice]
@@ -163,7 +163,7 @@ class CudaList:
 
     @property
     def library_launches(self) -> int:
-        """How many launches of the last run a library computed."""
+        """The number of launches of the last run that a library computed."""
         return sum(item.library is not None for item in self._launches)
 
     def stream(self, policies: Mapping[str, Streaming]) -> None:

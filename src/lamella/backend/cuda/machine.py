@@ -43,7 +43,7 @@ class _JoinedKernels:
 
 @dataclass(frozen=True)
 class CudaMachine(DeviceMachine):
-    """What runs the launch lists of an executable on a GPU."""
+    """The machine that runs the launch lists of an executable on a GPU."""
 
     kernels: CudaKernels
     functions: Mapping[str, Function]

@@ -80,7 +80,7 @@ class Attention:
 
 
 def find_attention(stages: Sequence[Contraction], outputs: Sequence[str]) -> Attention | None:
-    """The attention that stages are, of which others read the outputs; None where they are none."""
+    """Recognise an attention among stages, of which others read the outputs; None where there is none."""
     products = [number for number, stage in enumerate(stages) if is_product(stage)]
     if len(products) != 2 or products[0] != 0:
         return None

@@ -94,7 +94,7 @@ class Gemv:
 
     @property
     def column_count(self) -> int:
-        """How many vectors there are."""
+        """The number of vectors."""
         return prod(self.found.extents[name] for name in self.columns)
 
     @property

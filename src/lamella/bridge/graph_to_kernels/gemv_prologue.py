@@ -127,11 +127,11 @@ class Prologue:
         return [item for item in self.accesses.values() if name in item.loops()]
 
     def along(self, change: Callable[[Access], Access]) -> Prologue:
-        """The same with other accesses."""
+        """The prologue with other accesses."""
         return replace(self, accesses={key: change(item) for key, item in self.accesses.items()})
 
     def added(self, parameters: Parameters) -> Prologue:
-        """The same with accesses to the parameters of a kernel."""
+        """The prologue with accesses to the parameters of a kernel."""
         found = {key: parameters.add(self.keys[key], item) for key, item in self.accesses.items()}
         return replace(self, accesses=found)
 

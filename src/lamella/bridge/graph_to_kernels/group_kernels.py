@@ -82,7 +82,7 @@ LIBRARY = "library"
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """Where a group stands: which of its inputs never change, and where its tensors lie."""
+    """The context of a group: which of its inputs are constant, and the layouts of its tensors."""
 
     fixed: frozenset[str] = frozenset()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
@@ -331,7 +331,7 @@ class GroupWriter:
         return self._as_candidate(written.name, written.kernels)
 
     def _detached(self) -> GroupWriter:
-        """A copy of this writer: what it writes belongs to nobody yet."""
+        """A copy of this writer, whose kernels are not part of the group."""
         return replace(
             self,
             functions=list(self.functions),
@@ -524,7 +524,7 @@ class GroupWriter:
         self._add(function, operands, groups, faults)
 
     def _filled(self, tensor: str, stage: Contraction) -> int | None:
-        """The number that stands everywhere in a tensor before a stage; None where that is not known."""
+        """The constant that a tensor is filled with before a stage; None where it is not known."""
         before = self.stages.contractions[: self.stages.contractions.index(stage)]
         writers = [item for item in before if any(one.tensor == tensor for one in item.targets)]
         if len(writers) != 1 or writers[0].sign not in ASSIGNMENTS or len(writers[0].targets) != 1:

@@ -131,7 +131,7 @@ class _Sizes:
 
     @property
     def local_bytes(self) -> int:
-        """What all takes, each piece at a multiple of 64 bytes."""
+        """The bytes of local memory, each piece aligned to 64."""
         narrow = self.rows * (self.depth + PAD), self.tile, self.rows * (self.padded_keys + PAD)
         reductions = sum(item.formula.sign not in ASSIGNMENTS for item in self.roles.stages)
         wide = self.scores, (self.parts + 1) * self.rows * reductions

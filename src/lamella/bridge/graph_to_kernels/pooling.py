@@ -62,12 +62,12 @@ class Pooling:
 
     @property
     def target(self) -> Element:
-        """What a window gives."""
+        """The element of the output of a window."""
         return self.stage.targets[0]
 
     @property
     def borders(self) -> tuple[Border, ...]:
-        """Where the indices of a tile may be."""
+        """The valid ranges of the indices of a tile."""
         reach = {name: (0, last) for name, last in self.tiles.beginnings.items()}
         reach |= dict.fromkeys(self.taps, (0, 0))
         return tuple(Border(first, last, reach) for first, last in self.insides)

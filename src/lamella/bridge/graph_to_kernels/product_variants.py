@@ -74,7 +74,7 @@ THREAD_SPEED, CORE_SPEED = 16e12, 300e12
 
 @dataclass(frozen=True, slots=True)
 class ProductPlace:
-    """What a product is written for: its tensors, the type of sums, the target, and what may be rounded."""
+    """The context of a product: its tensors, the type of sums, the target, and what may be rounded."""
 
     tensors: Tensors
     real: Scalar

@@ -75,7 +75,7 @@ class LocalTensor:
     strides: Mapping[str, int]
 
     def place(self, form: Form) -> Form:
-        """Where an element is that lies at a place of the whole tensor."""
+        """The place in local memory of a place of the whole tensor."""
         return Affine(
             0, tuple(sorted((name, self.strides[name]) for name, _ in form.terms if name in self.strides))
         )

@@ -66,7 +66,7 @@ class RowKernel:
 
 @dataclass(frozen=True, slots=True)
 class RowInside:
-    """What a group holds that no argument of its kernels tells."""
+    """The context of a row kernel: what no argument of it tells."""
 
     temporaries: frozenset[str] = frozenset()
     """Tensors that are taken whole, because what a kernel takes of one tells its size."""
@@ -147,7 +147,7 @@ class _Arguments:
         self.spans = {name: mark(reaches[name].stop - reaches[name].start) for name in names}
 
     def views(self) -> dict[tuple[str, int | None], TensorView]:
-        """What terms know of the tensors."""
+        """The views of the tensors for terms."""
         return {
             (name, None): TensorView(memref, self.held[name].element, (self.spans[name],))
             for name, memref in self.memrefs.items()

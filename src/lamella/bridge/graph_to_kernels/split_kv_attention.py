@@ -115,11 +115,11 @@ class _State:
     sums: list[list[Value]]
 
     def values(self) -> list[Value]:
-        """All of it in a row."""
+        """The state as a list of values, as loops carry it."""
         return [*self.most, *self.total, *(item for row in self.sums for item in row)]
 
     def taken(self, values: Sequence[Value]) -> _State:
-        """The same of other values in that order."""
+        """A state from such a list."""
         count, each = len(self.most), len(self.sums[0])
         rest = values[2 * count :]
         rows = [list(rest[start : start + each]) for start in range(0, len(rest), each)]

@@ -48,7 +48,7 @@ UNKNOWN = ""
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a target holds before the steps of a contraction."""
+    """The initial content of a target, before the steps of a contraction."""
 
     started: bool
     """Whether they go on from it."""
@@ -317,7 +317,7 @@ def terms(contraction: Contraction) -> Iterator[object]:
 
 
 def count_steps(names: Sequence[str], steps: LoopSplit) -> int:
-    """How many steps some loops have together."""
+    """The number of iterations of some loops together."""
     found = 1
     for name in names:
         found *= steps.extents[name]

@@ -104,7 +104,7 @@ def _read(stages: Sequence[Contraction]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """What the dimensions of the tensors of a chain are: rows, places of a row, and elements of a place."""
+    """The roles of the dimensions in a chain: rows, places of a row, and elements of a place."""
 
     rows: int
     across: int

@@ -115,7 +115,7 @@ class ThreadTiles:
         return number
 
     def shifted(self, builder: Builder, values: Mapping[str, Value], number: int) -> dict[str, Value]:
-        """Where the loops stand at an element of a tile."""
+        """The loop indices of an element of a tile."""
         moved = {
             name: builder.arith("add", values[name], builder.constant(step))
             for name, step in self.steps(number).items()

@@ -283,7 +283,7 @@ class PreparedProduct:
 
     @property
     def outputs(self) -> list[Access]:
-        """Where the outputs lie."""
+        """The accesses of the outputs."""
         return [self.accesses[id(item)] for end in self.stored for item in end.formula.targets]
 
     def factor(self, key: Key, loop: str) -> Access:
@@ -609,7 +609,7 @@ def itself(product: Contraction, target: Element, extents: Mapping[str, int], te
 
 
 def meet(pairs: Sequence[tuple[Element, Sequence[Form]]], own: Mapping[str, int]) -> dict[str, Form]:
-    """The loops of a formula as forms over others, given tensors of which it is known where those others reach."""
+    """The loops of a formula as forms over the loops of another, by the tensors that both index."""
     found: dict[str, Form] = {}
     for element, places in pairs:
         for index, place in zip(element.indices, places, strict=True):

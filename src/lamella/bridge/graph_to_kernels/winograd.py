@@ -64,7 +64,7 @@ class WinogradProduct:
 
     @property
     def strips(self) -> int:
-        """How many strips the rows of tiles are cut into, all of the same height."""
+        """The number of strips of rows of tiles, all of the same height."""
         rows, across = (self.found.extents[name] // STEP for name in self.columns)
         channels = self.found.extents[self.row], self.found.extents[self.channel]
         row = across * prod(self.found.extents[name] for name in self.batch) * sum(channels)
@@ -92,7 +92,7 @@ class WinogradProduct:
         )
 
     def move(self, access: Access) -> int:
-        """How many elements on the next strip begins."""
+        """The offset from one strip to the next, in elements."""
         return access.stride(self.columns[0]) * STEP * self.extents[self.columns[0]]
 
     def access(self, *names: str) -> Access:

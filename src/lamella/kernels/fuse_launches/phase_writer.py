@@ -51,7 +51,7 @@ class GroupSlice:
 
 @dataclass(slots=True)
 class PhaseMemory:
-    """What the parameters of a fused kernel are: buffers that one view shows as they were, others as one row."""
+    """The parameters of a fused kernel: buffers that one view shows as they were, others as one row."""
 
     whole: LaunchList
     phases: Sequence[Phase]
@@ -240,7 +240,7 @@ class PhaseWriter:
     def write_groups(
         self, builder: Builder, phase: Phase, groups: int, taken: int, first: Value | None = None
     ) -> None:
-        """Some work-groups of a launch from the first on, one for each free subgroup."""
+        """Some work-groups of a launch from a first one on, one for each free subgroup."""
         own, taken = builder.cast(builder.builtin("subgroup_id", LANE), INDEX), taken % self.subgroups
         count = builder.constant(self.subgroups)
         if taken:

@@ -17,7 +17,7 @@ Walk: TypeAlias = "Callable[[EmitContext, Sequence[Statement]], tuple[RunValue, 
 
 
 class TileStream(Protocol):
-    """What emits tiles that TMA brings, and their products."""
+    """The protocol of what emits tiles that come by TMA, and their products."""
 
     def take(self, statement: Statement) -> bool:
         """Whether it emits a statement itself; whatever it is, sums that the statement uses are ready then."""

@@ -187,7 +187,7 @@ class PipelinePlan:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What a launch has to know."""
+        """The launch parameters of the pipeline."""
         staged = self.staged_bytes * 4 * self.warpgroups
         size = ATOM + self.stages * (self.stage_bytes + 16) + staged
         return Pipeline(self.threads, size, self.maps, self.cluster)

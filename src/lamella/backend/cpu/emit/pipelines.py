@@ -47,7 +47,7 @@ COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::by
 
 
 class CopiedPlan(Protocol):
-    """What all kernels have that TMA feeds."""
+    """The common part of plans of kernels that TMA feeds."""
 
     @property
     def warpgroups(self) -> int:
@@ -67,7 +67,7 @@ class CopiedPlan(Protocol):
 
     @property
     def maps(self) -> tuple[TensorMap, ...]:
-        """What is copied."""
+        """The tensor maps."""
 
     @property
     def slots(self) -> int:

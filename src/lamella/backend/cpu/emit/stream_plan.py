@@ -120,7 +120,7 @@ class StreamPlan:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What a launch has to know."""
+        """The launch parameters of the stream."""
         held = self.held_bytes + HELD_BARRIERS * len(self.held)
         return Pipeline(self.threads, ATOM + self.stages * (self.stage_bytes + 16) + held, self.maps)
 
@@ -454,5 +454,5 @@ def _holds_reader(statement: Statement, name: str) -> bool:
 
 
 def tile_bytes(load: CoopLoad) -> int:
-    """What a tile takes of local memory."""
+    """The bytes of a tile in shared memory."""
     return prod((load.type.rows, load.type.columns)) * 2
