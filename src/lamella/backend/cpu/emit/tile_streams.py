@@ -132,11 +132,11 @@ class StreamEmitter(PipelineEmitter):
         if isinstance(node, CoopLoad) and name in self._stream.counters:
             self._load(node, name)
             return True
-        if isinstance(node, CoopLoad) and name in self._stream.turned:
-            _, full, place = self._tiles[self._stream.turned[name]]
+        if isinstance(node, CoopLoad) and name in self._stream.transposed:
+            _, full, place = self._tiles[self._stream.transposed[name]]
             self._tiles[name] = node, full, place
             return True
-        if isinstance(node, CoopLoad) and name in self._stream.held:
+        if isinstance(node, CoopLoad) and name in self._stream.resident:
             self._load_resident(node, name)
             return True
         if isinstance(node, CoopMulAdd):
@@ -173,10 +173,10 @@ class StreamEmitter(PipelineEmitter):
     # --- factors that stay ------------------------------------------------------------------------------------
 
     def _bytes_behind_stages(self) -> int:
-        return self._stream.held_bytes
+        return self._stream.resident_bytes
 
     def _more_barriers(self) -> int:
-        return len(self._stream.held)
+        return len(self._stream.resident)
 
     def _resident_barrier(self, held: ResidentOperand) -> str:
         return self._out.value(f"add i32 {self._barriers}, {16 * self._stream.stages + held.barrier}")
@@ -190,7 +190,7 @@ class StreamEmitter(PipelineEmitter):
 
     def _load_resident(self, load: CoopLoad, name: str) -> None:
         """Producer: copy a resident operand to its place; consumer: wait until it is there."""
-        out, plan, held = self._out, self._stream, self._stream.held[name]
+        out, plan, held = self._out, self._stream, self._stream.resident[name]
         place = out.value(f"add i32 {self._memory}, {plan.stages * plan.stage_bytes + held.offset}")
         barrier, parity = self._resident_barrier(held), self._parity()
         if self._copies:
@@ -224,7 +224,7 @@ class StreamEmitter(PipelineEmitter):
 
     def _free_resident(self, place: int) -> None:
         """Release operands that nobody reads after a statement."""
-        for held in self._stream.held.values():
+        for held in self._stream.resident.values():
             if held.last == place:
                 self._wait_all()
                 first = self._out.value(f"icmp eq i32 {self._context.lane}, 0")
@@ -270,7 +270,7 @@ class StreamEmitter(PipelineEmitter):
         """Issue a product of a tile and of words in registers."""
         self._computed = ""
         self._enter_ping_pong()
-        context, held = self._context, self._stream.held.get(add.right.name)
+        context, held = self._context, self._stream.resident.get(add.right.name)
         sums = named_matrix(context, add.accumulator).parts[0]
         words = () if held is not None else named_matrix(context, add.right).parts[0]
         count = len(sums)
@@ -306,7 +306,7 @@ class StreamEmitter(PipelineEmitter):
         for item in self._begun:
             if item.name == add.accumulator.name:
                 item.matrix = None
-        tile = self._stream.turned.get(add.left.name, add.left.name)
+        tile = self._stream.transposed.get(add.left.name, add.left.name)
         released = full if self._stream.releases.get(name) == tile else None
         self._begun.append(_Begun(name, matrix, released))
         return matrix
