@@ -35,7 +35,7 @@ from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_fac
 from lamella.bridge.graph_to_kernels.long_reductions import split_long_reductions
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
-from lamella.bridge.graph_to_kernels.pooling import find_pooling, write_pooling
+from lamella.bridge.graph_to_kernels.pooling import write_pooling
 from lamella.bridge.graph_to_kernels.product_variants import (
     ProductPlace,
     Variant,
@@ -46,7 +46,7 @@ from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.split_k import add_partial_sums, layout_of_sums
 from lamella.bridge.graph_to_kernels.split_kv_attention import SPLIT
 from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL, reuses
-from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
+from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, write_strips
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE
@@ -58,7 +58,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
+from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Candidate, Choose, Problem
 from lamella.kernels.launches import Layout, dense_layout
@@ -405,8 +405,8 @@ class GroupWriter:
         """A Winograd convolution in strips: their kernels are the same, and see other parts of the tensors."""
         if group.copies:
             raise Unsupported("strips store outputs once")
-        plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
-        found = write_winograd(plan, self._views, self.target)
+        prepared = prepare_product(group, self._views, self._real)
+        found = write_winograd(prepared, self._views, self._real, self.target, fixed)
         for kernel in found.weights:
             self._add_tile(kernel)
         for item in found.strip:
@@ -421,8 +421,7 @@ class GroupWriter:
     def _add_chain(self, chain: Chain) -> None:
         """Depth-first fusion of a chain of products; what is no such chain is better written product by product."""
         fixed = frozenset((name, None) for name in self.place.fixed)
-        plan = plan_strips(chain, self._views, self._real, self.target, fixed)
-        for kernel in write_strips(plan, self._views):
+        for kernel in write_strips(chain, self._views, self._real, self.target, fixed):
             self._add_tile(kernel)
 
     def _add_tile(self, kernel: TileKernel) -> None:
@@ -446,8 +445,8 @@ class GroupWriter:
         for count in dict.fromkeys((_count_ends(stages), 1)):
             is_needed = hidden in {*self.stages.outputs, *_read(stages[count:])}
             with suppress(Unsupported):
-                found = find_pooling(stages[:count], self._views, self._real, self.target, is_needed)
-                self._add_tile(write_pooling(found, self._views))
+                kernel = write_pooling(stages[:count], self._views, self._real, self.target, is_needed)
+                self._add_tile(kernel)
                 return count
         raise Unsupported("it has no windows whose lanes lie closest")
 

@@ -73,7 +73,7 @@ class Pooling:
         return tuple(Border(first, last, reach) for first, last in self.insides)
 
 
-def find_pooling(
+def _find_pooling(
     stages: Sequence[Contraction], tensors: Tensors, real: Scalar, target: Target, is_needed: bool
 ) -> Pooling:
     """The windows that the first stage reduces, with their epilogue; Unsupported says why there are none.
@@ -162,9 +162,11 @@ def _overlap(image: Access, name: str, extent: int, ordered: Sequence[str]) -> b
     return abs(axis.index.coefficient(name)) * (extent - 1) >= min(steps)
 
 
-def write_pooling(plan: Pooling, tensors: Tensors) -> TileKernel:
-    """The kernel of a pooling."""
-    return _PoolingWriter(plan, tensors).write()
+def write_pooling(
+    stages: Sequence[Contraction], tensors: Tensors, real: Scalar, target: Target, is_needed: bool
+) -> TileKernel:
+    """The kernel of a pooling; Unsupported says why there is none. With `is_needed` the windows' values leave too."""
+    return _PoolingWriter(_find_pooling(stages, tensors, real, target, is_needed), tensors).write()
 
 
 @dataclass(slots=True)

@@ -199,7 +199,7 @@ class StripPlan:
         return self.window.reached(self.strip), self.strip
 
 
-def plan_strips(
+def _plan_strips(
     chain: Chain, tensors: Tensors, real: Scalar, target: Target, fixed: frozenset[Key]
 ) -> StripPlan:
     """The strips of a chain; Unsupported says why there are none."""
@@ -316,8 +316,11 @@ def _cut_rows(window: StripWindow, inside: Sequence[Inside], rows: int) -> tuple
 # --- the kernel -----------------------------------------------------------------------------------------------
 
 
-def write_strips(plan: StripPlan, tensors: Tensors) -> list[TileKernel]:
-    """The kernels of a chain: those that pack its factors, and its own."""
+def write_strips(
+    chain: Chain, tensors: Tensors, real: Scalar, target: Target, fixed: frozenset[Key]
+) -> list[TileKernel]:
+    """The kernels of a chain: those that pack its operands, and its own; Unsupported says why there are none."""
+    plan = _plan_strips(chain, tensors, real, target, fixed)
     keys = [(f"{PACKED[0]}{number}", None) for number in range(3)]
     packed = [write_pack(plan.first, keys[0])]
     packed += [] if plan.middle.packed is None else [write_depthwise_pack(plan.middle, keys[1])]
