@@ -55,9 +55,9 @@ AT_ONCE, MOST_FIRST = 8, 12
 Where its first keys lie depends on nothing that a run tells, so that they can be loaded before anything else.
 """
 MOST_WHOLE = 512
-"""Keys up to which what is done to a row is written out, so that a work-item waits for nothing between its keys."""
+"""The most keys for which row operations are unrolled, so that a work-item waits for nothing between its keys."""
 TOGETHER = {"+=": "add", ">=": "max", "<=": "min"}
-"""What subgroups do with the parts of a reduction."""
+"""The subgroup operation that combines parts of a reduction."""
 LANE = Scalar("i32")
 
 
@@ -115,7 +115,7 @@ class _DecodeAttentionWriter(AttentionWriter):
     """The number behind the last key that counts."""
     last: Value = Value("")
     ahead: list[list[Value]] = field(default_factory=list)
-    """The values that are loaded before the weights are known: those of the first keys of a subgroup."""
+    """Prefetched values of the first keys of a subgroup, loaded before the weights are known."""
 
     @property
     def keys(self) -> int:

@@ -29,7 +29,7 @@ from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import reachable
 
 HALVES = ("bf16", "f16")
-"""Types to which a factor would be rounded, were it in memory."""
+"""Types to which an operand would be rounded, were it in memory."""
 
 
 def keep_factors(stages: Stages, fixed: Collection[str]) -> Stages:
@@ -115,7 +115,7 @@ class Prologue:
     outside: tuple[Term, ...]
     """Factors of the result."""
     sums: tuple[tuple[Key, tuple[Term, ...], float], ...]
-    """For each tensor that is summed up on the way the factors of an element, and a number for all of them."""
+    """For each reduction of the prologue the factors of an element, and a number for all of them."""
     accesses: Mapping[int, Access]
     """Of elements that are in memory, by their identity."""
     keys: Mapping[int, Key]

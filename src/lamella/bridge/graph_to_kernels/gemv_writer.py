@@ -67,7 +67,7 @@ class GemvWriter:
     accesses: dict[int, Access] = field(default_factory=dict)
     prologue: PrologueWriter | None = None
     scratch: Value | None = None
-    """Memory of a work-group for sums that its subgroups share."""
+    """Shared memory for sums that subgroups share."""
 
     def write(self) -> TileKernel:
         """Write it."""

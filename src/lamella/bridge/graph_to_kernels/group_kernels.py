@@ -77,7 +77,7 @@ MOST_TRIED = 16
 NATIVE = ("exp", "tanh", "erf")
 """Functions that a GPU has instructions for."""
 LIBRARY = "library"
-"""What a variant is called whose product a library of the device computes."""
+"""The name of the candidate that a vendor library computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +99,18 @@ class GroupWriter:
     operands: Mapping[str, Key]
     """The operand that each input and output is."""
     narrow: bool = False
-    """Whether factors of products of two activations may be rounded to bf16."""
+    """Whether operands of products of two activations may be rounded to bf16."""
     rounds: bool = False
     """Whether both are: they are those of an attention that no kernel of its own computes."""
     choose: Choose | None = None
-    """Decides between the ways to compute a product; without it the first one is taken."""
+    """The autotuner, which chooses between candidates; without it the default is taken."""
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
     partial: set[str] = field(default_factory=set)
     """Sums that go on from zeros, because no step writes every element."""
     _fixed: set[str] = field(default_factory=set)
-    """What kernels of the group make of inputs that never change."""
+    """Constant-folded tensors: what kernels of the group make of constant inputs."""
     _runs: list[Run] = field(default_factory=list)
     """The calls of row kernels, with their stages."""
     _whole: dict[str, bool] = field(default_factory=dict)

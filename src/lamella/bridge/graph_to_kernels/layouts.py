@@ -29,7 +29,7 @@ from lamella.ops.lower import reachable
 ROW_BYTES, PIECE_BYTES = 64, 16
 """What the start of a part of a tensor is a multiple of, and its rows, where it is to be read as a tensor itself."""
 ALIASED = 512
-"""Rows of so many elements, or of a multiple, fall on the same few lines of the first cache."""
+"""Rows of a multiple of so many elements alias on the same few lines of the first-level cache."""
 PADDING = 16
 Halo = tuple[tuple[int, int], ...]
 
@@ -50,7 +50,7 @@ class LayoutPreference:
 
     halo: dict[int, tuple[int, int]] = field(default_factory=dict)
     padded: bool = False
-    """Whether its rows should not be a multiple of the cache's apart."""
+    """Whether its rows should be padded against cache aliasing."""
     plain: bool = False
     """Whether its last dimension should lie closest: products of what is not fixed go along it."""
     order: tuple[int, ...] | None = None

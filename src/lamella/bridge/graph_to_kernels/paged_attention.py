@@ -43,12 +43,12 @@ FEWEST_KEYS = 256
 WAVES = 2
 """Work-groups that there should be for each multiprocessor."""
 LOWEST = -1e30
-"""Below every score that counts."""
+"""The score of masked keys, below every other."""
 SEQUENCE, HEAD, SPLIT, ROW, PLACE = "sequence", "head", "split", "row", "place"
 QUERY_HEAD, QUERY, PAGE, SLOT, COLUMN = "query head", "query", "page", "slot", "column"
 PARTS: Key = (f"{PACKED[0]}_parts", None)
 STATES: Key = (f"{PACKED[0]}_states", None)
-"""What work-groups leave: mixtures, and for each the largest score and the sum of exponentials."""
+"""Partial results: mixtures, and for each the largest score and the sum of exponentials."""
 REAL, LANE = Scalar("f32"), Scalar("i32")
 
 
@@ -68,7 +68,7 @@ class PagedAttention:
     depth: int
     width: int
     splits: int
-    """Work-groups that share the keys of a sequence."""
+    """Split-KV: work-groups that share the keys of a sequence."""
     causal: bool
     scale: float
     window: int | None

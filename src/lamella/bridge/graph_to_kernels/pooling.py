@@ -42,7 +42,7 @@ from lamella.lang.tensor.nodes.types import FLOATS
 from lamella.ops.formula import Contraction, Element, Guard
 
 JOINED = ("+=", ">=")
-"""What windows give: sums, or largest elements."""
+"""The reductions of windows: sums and extremes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Pooling:
     insides: tuple[tuple[int, int], ...]
     """The first and the last place of each axis of the image that is no halo."""
     taps: Mapping[str, int]
-    """The loops of a window."""
+    """The loops along a window."""
     epilogues: tuple[Epilogue, ...]
     tiles: ThreadTiles
 

@@ -47,7 +47,7 @@ SIZES = (16, 32, 64)
 """Sizes of subgroups that a kernel may ask for."""
 I32 = Scalar("i32")
 SHARED_AT_ONCE = 8
-"""Steps of a subgroup that shares a row which are in flight at once."""
+"""Unrolling of a subgroup that shares a row: steps in flight at once."""
 LANE = "lane"
 """Stands for the number of the lane in places; no loop has this name."""
 LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
@@ -191,11 +191,11 @@ class _Rows:
         self.sharer = Value("")
         """The number of the subgroup, where several share a row."""
         self._rooms: dict[str, Value] = {}
-        """Where they leave what each of them has of a sum."""
+        """Local memory for partial reductions."""
         self._first: Value | None = None
         """Whether a work-item is the one of its row that stores what all of them know."""
         self._exists: Value | None = None
-        """Whether its row is there; None where all of them are."""
+        """Whether the row of a work-item exists; None where all of them do."""
         self._shared: str | None = None
         """The loop of the pass whose steps they share."""
         self._is_last = False

@@ -52,13 +52,13 @@ from lamella.ops.formula import Apply, Contraction, Element, Guard, Index
 REAL = Scalar("f32")
 BYTES = 4
 STRIP_BYTES = 512 << 10
-"""What the rows of a strip may take, so that they stay in the second cache."""
+"""The most bytes of the rows of a strip, so that they stay in the second-level cache."""
 TALLEST = 8
 """Rows of a strip that lanes walk along before they go on to the next channels."""
 BANDS = 8
 """Work-groups that there should be, so that threads can share them."""
 MOST_TWICE = 6
-"""Of the rows of a band one in so many may be computed for the next band again."""
+"""The most rows of a band that are recomputed for the next band, one in so many."""
 MOST_SIDES = 32
 """Places of zeros round a row, each of which is written by code of its own."""
 BAND = "band"
