@@ -101,9 +101,9 @@ COPIES = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2"
 ON_STREAMS = frozenset((*COPIES, "cuEventRecord", "cuStreamWaitEvent", "cuLaunchKernelEx", "cuGraphLaunch"))
 """Functions that give work to a stream."""
 WORK = threading.RLock()
-"""Held by who gives work to a stream, waits for one, or records a graph: what other threads do meanwhile is no part."""
+"""The lock of who gives work to a stream, waits for one, or captures a graph: others do nothing meanwhile."""
 RELAXED = 2
-"""How launches are recorded: memory may be taken and given back meanwhile, by whoever collects garbage."""
+"""The capture mode: memory may be allocated and freed meanwhile, by whoever collects garbage."""
 ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97, "l2_bytes": 38}
 
 
@@ -202,7 +202,7 @@ class Device:
     major: int
     minor: int
     shared_bytes: int
-    """Local memory that a work-group may have."""
+    """Shared memory of a block."""
     l2_bytes: int
     driver: int
     """The version of CUDA that the driver knows, as 1000 major + 10 minor."""
@@ -337,7 +337,7 @@ class Stream:
         self.launched: deque[str] = deque(maxlen=LAST_KERNELS)
         """The last kernels that it was given, with their places in the text."""
         self.is_recording = False
-        """Whether launches are recorded, and do not run yet."""
+        """Whether launches are captured, and do not run yet."""
         if handle is None:
             made = POINTER()
             call("cuStreamCreate", ctypes.byref(made), 1)

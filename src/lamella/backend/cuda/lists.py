@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lamella.kernels.native_products import NativeProduct
 
 MOST_PINNED = 1 << 22
-"""Bytes of an output for which there is room that the device copies to by itself."""
+"""The most bytes of an output that is copied through pinned memory."""
 PLACE, LIBRARY = re.compile(r":\d+ "), "ops/"
 """What a word of an origin has that tells a line, and how it begins where that is one of the library."""
 COPIED = 16
@@ -68,7 +68,7 @@ class TokenChoice(Protocol):
 
 
 MakeChoice = Callable[[int, int, int], TokenChoice]
-"""Makes what chooses of scores at an address, so many, and writes to another address."""
+"""Makes a choice over so many scores at an address, which writes to another address."""
 
 
 @dataclass(slots=True)
@@ -79,9 +79,9 @@ class _DeviceLaunch:
     slots: Array
     groups: int
     place: int = 0
-    """Where its slots lie in the table, in bytes."""
+    """The offset of its slots in the table, in bytes."""
     library: LibraryLaunch | None = None
-    """What computes it in the place of a kernel."""
+    """The library call that replaces a kernel."""
     origin: str = ""
     """Where what it computes stands in the model."""
 
@@ -94,7 +94,7 @@ class _FedStep:
     entries: Mapping[str, str]
     """The inputs that outputs are carried to."""
     aside: Mapping[str, DeviceMemory]
-    """What is carried, between two runs."""
+    """The saved values that are carried between two runs."""
     choose: Callable[[], None]
     """Saves what is carried, and chooses."""
     record: Callable[[], LaunchGraph]

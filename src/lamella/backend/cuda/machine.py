@@ -49,7 +49,7 @@ class CudaMachine(DeviceMachine):
     functions: Mapping[str, Function]
     """The kernels by name, as text."""
     compile_more: Callable[[Program], CudaKernels]
-    """Makes code of kernels that several launches became."""
+    """Compiles fused kernels of several launches."""
     room: SharedDeviceMemory = field(default_factory=SharedDeviceMemory)
     strict: bool = False
     """Whether kernels alone compute, no library."""

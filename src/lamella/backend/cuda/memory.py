@@ -18,7 +18,7 @@ from lamella.kernels.arena_plan import ALIGNMENT, place_buffers
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, LaunchList
 
 APART = 256
-"""Bytes of which the start of what a library uses is a multiple."""
+"""The alignment of the workspace of a library."""
 
 
 class DeviceArena:

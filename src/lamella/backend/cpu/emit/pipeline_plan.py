@@ -53,7 +53,7 @@ LINE = 128
 STEP = 64
 """Halves of them."""
 WIDE = "f32"
-"""Numbers that no tensor core multiplies as they are: threads do, each those of its rows and columns."""
+"""Types that no tensor core multiplies as they are: threads do, by fused multiply-adds."""
 WIDE_TILES = ((64, 64), (128, 32))
 """Rows and columns of the sums of a subgroup of such a product: 128 numbers of each thread."""
 GRAIN = 16
@@ -64,11 +64,11 @@ BLOCK_BYTES = 232448
 """Local memory that a block of Hopper may have."""
 MOST_STAGES = 8
 PAIR = 2
-"""Blocks of a cluster."""
+"""Blocks of a cluster that multicast a tile of A."""
 STORED = 64
 """Rows that one copy stores."""
 MOST_STEPS = 512
-"""Stages of a loop whose copies are written out one by one."""
+"""The most stages of a loop whose copies are unrolled."""
 EVALUATED: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
     {
         "add": operator.add,
@@ -135,7 +135,7 @@ class PipelinePlan:
     base: str
     """The first column of B of a subgroup."""
     cluster: int
-    """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
+    """The cluster size: 2 where pairs of work-groups multiply the same tile of A, and each multicasts half of it."""
     mn_major: tuple[bool, bool] = (False, False)
     """Whether A and B lie along their rows or columns instead of along k."""
     begin: tuple[Statement, ...] = ()
@@ -143,7 +143,7 @@ class PipelinePlan:
     guard: str = ""
     """Whether a work-group has anything to do, where that is asked."""
     first: str = ""
-    """The k at which the loop begins, where that is not 0: work-groups may share a sum."""
+    """The k at which the loop begins, where that is not 0: split-K."""
 
     @property
     def uses_fma(self) -> bool:

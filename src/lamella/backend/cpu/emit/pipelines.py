@@ -38,7 +38,7 @@ from lamella.lang.tensor.nodes.types import STORED_FLOATS
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = {1: 240, 2: 240, 3: 160}, 24
 """Of 65536 for 256 and 128 threads: more for the producer, and the kernel would wait for registers for ever."""
 PIECES = 2
-"""Pieces of 16 bytes along k that are multiplied without a branch."""
+"""Unrolling: pieces of 16 bytes along k that are multiplied without a branch."""
 MEMORY = "@pipeline_memory"
 COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 

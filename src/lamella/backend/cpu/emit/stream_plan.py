@@ -44,7 +44,7 @@ USED, ONE = Value("stages used"), Value("one stage")
 COUNTER = Scalar("i32")
 WARPGROUP_COLUMNS = 4 * COLUMNS
 RESIDENT_BARRIERS = 16
-"""Bytes of the two barriers of a factor that stays."""
+"""Bytes of the two barriers of a resident operand."""
 NEVER = 0xFFC0DEAD
 
 
@@ -64,11 +64,11 @@ class ResidentOperand:
     base: str
     """Where the columns of the first subgroup begin."""
     source: int
-    """Its map."""
+    """Its tensor map."""
     offset: int
-    """Where it lies behind the stages."""
+    """Its offset behind the stages."""
     barrier: int
-    """Where its barriers lie behind those of the stages: that it is there, that it is free."""
+    """The offset of its barriers behind those of the stages: full, and free."""
     last: int
     """The last statement of a work-group that reads it."""
 
@@ -85,14 +85,14 @@ class StreamPlan:
     statements: tuple[Statement, ...]
     """Those of a work-group; loops carry how many stages were used before."""
     copying: tuple[Statement, ...]
-    """Those of them that tell positions and trips."""
+    """The program slice of the producer: the statements that tell positions and trips."""
     counters: Mapping[str, str]
     """For each tile, by the name of its load, what holds how many stages were used before it."""
     releases: Mapping[str, str]
     """For each product, by its name, the tile that nobody reads after it."""
     maps: tuple[TensorMap, ...]
     sources: Mapping[str, int]
-    """For each tile its map."""
+    """The tensor map of each tile."""
     last: str
     """What holds how many stages were used in the end."""
     warpgroups: int
@@ -141,7 +141,7 @@ class _StreamReader:
 
     function: Function
     even: set[str] = field(default_factory=set)
-    """Integers that all work-items of a work-group agree on, made of nothing but its number."""
+    """Uniform integers: all work-items of a work-group agree on them, and they depend on its number alone."""
     loads: dict[str, CoopLoad] = field(default_factory=dict)
     products: dict[str, CoopMulAdd] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class _StreamReader:
     """Integers that count columns of subgroups: so many for each, or from where on each has its 16."""
     numbers: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, CoopLoad] = field(default_factory=dict)
-    """Right factors that may stay in local memory."""
+    """Candidates for resident operands."""
     made: int = 0
 
     def read(self) -> StreamPlan:

@@ -43,7 +43,7 @@ from lamella.lang.tensor.nodes import (
 
 WARP = 32
 GRAIN = 16
-"""Bytes of which what is fetched at once is a multiple."""
+"""The granularity of a bulk prefetch in bytes."""
 REGISTER = "llvm.nvvm.read.ptx.sreg"
 
 
@@ -81,13 +81,13 @@ def enter_thread(context: EmitContext, rows: int, local_bytes: int, together: in
 
 
 FETCHED_BYTES = (1 << 18, 48 << 20)
-"""How large an array is that is worth fetching before a kernel may begin, and still stays in the cache."""
+"""The sizes of an array that is worth a prefetch before the wait, and still stays in the cache."""
 MOSTLY = 0.8
 """The part of all bytes of a kernel that such an array has: a matrix beside vectors."""
 
 
 AHEAD = (128, 256, 384, 512)
-"""Where, in bytes behind the slots of a launch, those of the launches behind it lie."""
+"""Prefetch distances: the offsets in bytes of the slots of the next launches."""
 PAGE = 4096
 """Bytes of memory that are there where one of them is."""
 

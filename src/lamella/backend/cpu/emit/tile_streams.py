@@ -42,8 +42,8 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 
-TURN_BYTES = 1 << 14
-"""Tiles with which products take so long that waiting for a turn pays."""
+PING_PONG_BYTES = 1 << 14
+"""The fewest bytes of a tile with which products take so long that ping-pong pays."""
 # --- the kernel ------------------------------------------------------------------------------------------------
 
 
@@ -65,13 +65,13 @@ class StreamEmitter(PipelineEmitter):
         self._begun: list[_Begun] = []
         self._tiles: dict[str, tuple[CoopLoad, str, str]] = {}
         """For each tile its load, the barrier of its stage and where that begins."""
-        self._held: dict[str, str] = {}
-        """For each factor that stays, the descriptor of the columns of this warpgroup."""
+        self._resident: dict[str, str] = {}
+        """For each resident operand the descriptor of the columns of this warpgroup."""
         self._copies = False
         self._computed = ""
-        """The last reduction that stands behind the products that are in flight."""
-        self._turns: tuple[str, str] | None = None
-        """The barriers at which this warpgroup and the other one wait for their turn to begin products."""
+        """The last reduction behind the products that are in flight."""
+        self._ping_pong: tuple[str, str] | None = None
+        """The named barriers at which this warpgroup and the other one wait for each other (ping-pong)."""
         self._has_turn = False
 
     def _run(self, statements: Sequence[Statement], used: str) -> str:
@@ -102,22 +102,22 @@ class StreamEmitter(PipelineEmitter):
     def _begin_consumers(self) -> None:
         """Ping-pong: let the first of two warpgroups begin; one computes rows while the other multiplies."""
         out = self._out
-        if self._stream.warpgroups != PAIR or self._stream.stage_bytes < TURN_BYTES:
+        if self._stream.warpgroups != PAIR or self._stream.stage_bytes < PING_PONG_BYTES:
             return
         own = out.value(f"lshr i32 {self._thread}, 7")
         group = out.intrinsic("i32", "llvm.nvvm.shfl.sync.idx.i32", f"i32 -1, i32 {own}, i32 0, i32 31")
-        self._turns = out.value(f"add i32 {group}, 1"), out.value(f"sub i32 2, {group}")
+        self._ping_pong = out.value(f"add i32 {group}, 1"), out.value(f"sub i32 2, {group}")
         second = out.value(f"icmp eq i32 {group}, 1")
         self._when(second, f"bar.arrive 1, {PAIR * WARPGROUP};", "", "")
 
     def _enter_ping_pong(self) -> None:
-        if self._turns is not None and not self._has_turn:
-            self._asm(f"bar.sync $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[0]}")
+        if self._ping_pong is not None and not self._has_turn:
+            self._asm(f"bar.sync $0, {PAIR * WARPGROUP};", "r", f"i32 {self._ping_pong[0]}")
             self._has_turn = True
 
     def _leave_ping_pong(self) -> None:
-        if self._turns is not None and self._has_turn:
-            self._asm(f"bar.arrive $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[1]}")
+        if self._ping_pong is not None and self._has_turn:
+            self._asm(f"bar.arrive $0, {PAIR * WARPGROUP};", "r", f"i32 {self._ping_pong[1]}")
             self._has_turn = False
 
     # --- tiles ----------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class StreamEmitter(PipelineEmitter):
         own = out.value(f"lshr i32 {self._thread}, 7")
         group = out.intrinsic("i32", "llvm.nvvm.shfl.sync.idx.i32", f"i32 -1, i32 {own}, i32 0, i32 31")
         lines_before = out.value(f"mul i32 {group}, {WARPGROUP_COLUMNS * LINE}")
-        self._held[name] = self._descriptor(out.value(f"add i32 {place}, {lines_before}"))
+        self._resident[name] = self._descriptor(out.value(f"add i32 {place}, {lines_before}"))
 
     def _free_resident(self, place: int) -> None:
         """Release operands that nobody reads after a statement."""
@@ -300,7 +300,7 @@ class StreamEmitter(PipelineEmitter):
         ways = ",".join([*["=f"] * count, *tied, "l", *factors, "~{memory}"])
         given = [] if fresh else [f"float {item}" for item in sums]
         given += [f"i64 {first}", *(f"i32 {word}" for word in words)]
-        given += [f"i64 {self._held[add.right.name]}"] if held is not None else []
+        given += [f"i64 {self._resident[add.right.name]}"] if held is not None else []
         found = self._sums("\\0A".join(lines), ways, given, count)
         matrix = MatrixValue(add.type, (found,))
         for item in self._begun:
