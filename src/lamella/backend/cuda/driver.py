@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lamella.base.aside import PARKED
+from lamella.base.child_process import PARKED
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 

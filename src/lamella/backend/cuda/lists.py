@@ -93,7 +93,7 @@ class _FedStep:
     choice: TokenChoice
     entries: Mapping[str, str]
     """The inputs that outputs are carried to."""
-    aside: Mapping[str, DeviceMemory]
+    saved: Mapping[str, DeviceMemory]
     """The saved values that are carried between two runs."""
     choose: Callable[[], None]
     """Saves what is carried, and chooses."""
@@ -267,7 +267,7 @@ class CudaList:
         for _ in range(count - 1):
             step.run()
         for name, (_, target) in carried.items():
-            step.aside[name].read(address_of(target), target.nbytes, self._stream)
+            step.saved[name].read(address_of(target), target.nbytes, self._stream)
         found = choice.read(count)
         if not self._flags.are_clear():
             self._flags.clear()
@@ -279,21 +279,21 @@ class CudaList:
         entries = {name: entry for name, (entry, _) in carried.items()}
         if self._step is not None and self._step.choice is choice and self._step.entries == entries:
             return self._step
-        aside = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
+        saved = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
 
         def choose() -> None:
             for name in entries:
                 # What is chosen may be written to where this lies.
-                self._move(self._buffers.address(self.whole.outputs[name]), aside[name].address, name)
+                self._move(self._buffers.address(self.whole.outputs[name]), saved[name].address, name)
             choice.launch()
 
         def run() -> None:
             for name, entry in entries.items():
-                self._move(aside[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name)
+                self._move(saved[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name)
             self._record(0, len(self._launches))
             choose()
 
-        self._step = _FedStep(choice, entries, aside, choose, lambda: LaunchGraph(self._stream, run))
+        self._step = _FedStep(choice, entries, saved, choose, lambda: LaunchGraph(self._stream, run))
         return self._step
 
     def _move(self, source: int, target: int, name: str) -> None:
