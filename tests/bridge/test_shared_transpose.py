@@ -197,7 +197,7 @@ def test_what_does_not_turn_has_no_tiles() -> None:
     turned = flatten_stages(stages.contractions, stages.tensors, {output: FlatLayout((1, 64))})
     found = plan_shared_transpose(turned, stages.tensors)
     assert found is not None
-    assert [name for name, _ in found.turned] == ["x0_0"]
+    assert [name for name, _ in found.transposed] == ["x0_0"]
 
 
 def test_several_maps_share_tiles() -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from lamella.base.aside import PARKED
+from lamella.base.child_process import PARKED
 from lamella.base.system import count_processors
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Timer
 
-from lamella.base.aside import PARKED
+from lamella.base.child_process import PARKED
 from lamella.base.watching import COMPILING
 
 PATIENCE = 0.4

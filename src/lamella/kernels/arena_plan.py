@@ -12,7 +12,7 @@ from lamella.kernels.launches import Launch, LaunchList
 
 ALIGNMENT = 64
 MOST_PACKED = 1000
-"""Blocks that are placed the large ones first, which takes the square of their number."""
+"""The most blocks that are placed the large ones first, which takes the square of their number."""
 
 
 @dataclass(frozen=True, slots=True)

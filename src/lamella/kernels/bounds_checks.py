@@ -67,7 +67,7 @@ class BoundsTest:
     sentence: Sentence
 
     def finding(self, slots: Sequence[int]) -> Diagnostic:
-        """What the test found, from all slots of a launch."""
+        """The finding of a failed check, from all slots of a launch."""
         own = slots[self.place : self.place + NUMBERS + self.numbers]
         place = f" (work-group {own[GROUP]})"
         words = self.sentence(own[NUMBERS:])
@@ -83,7 +83,7 @@ class TestedKernel:
     slots: int
 
     def findings(self, slots: Sequence[int]) -> list[Diagnostic]:
-        """What went wrong in a launch: the first test in the order of the text that failed."""
+        """The findings of a launch: the first check in the order of the text that failed."""
         failed = (test for test in self.tests if slots[test.place + FAILED])
         return [test.finding(slots) for test in failed][:1]
 

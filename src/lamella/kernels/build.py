@@ -195,7 +195,7 @@ class Builder:
         self.put(Yield(values))
 
     def region(self) -> Region:
-        """What was written."""
+        """The region that was built."""
         return Region(tuple(self.statements), self.span)
 
     def inner(self) -> Builder:

@@ -52,12 +52,12 @@ class Problem:
     steps: int
     """Multiplications of one run."""
     fixed: frozenset[Place]
-    """Operands that are the same in every run."""
+    """Constant operands: the same in every run."""
     write_others: Callable[[], Iterator[Candidate]]
-    """Writes the other ways, the most promising first; each as it is asked for."""
+    """Writes the other variants, the most promising first; each as it is asked for."""
 
     def text(self) -> str:
-        """What a choice between its ways depends on."""
+        """The key of a choice between its variants: what that depends on."""
         return f"{self.default.text()}\n{_numbered(self.default.calls, self.fixed)}"
 
     def candidates(self, native: bool = True) -> Iterator[Candidate]:
@@ -71,7 +71,7 @@ class Problem:
 
 
 Choose: TypeAlias = Callable[[Problem], Candidate]
-"""Decides between the ways to compute a product."""
+"""The autotuner: decides between the variants of a product."""
 
 
 def _numbered(calls: Sequence[KernelCall], fixed: Collection[Place]) -> str:

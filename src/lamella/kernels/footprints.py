@@ -43,14 +43,14 @@ class Footprint:
     is_written: bool
 
     def joined(self, other: Footprint) -> Footprint:
-        """What both touch."""
+        """The union of two footprints."""
         return Footprint(
             min(self.first, other.first), max(self.last, other.last), self.is_written or other.is_written
         )
 
 
 def find_footprints(function: Function, group: int, sizes: tuple[int, int]) -> dict[str, Footprint]:
-    """What a work-group touches of each parameter; `sizes` are the lanes of a subgroup, and the subgroups.
+    """The footprint of a work-group in each parameter; `sizes` are the lanes of a subgroup, and the subgroups.
 
     Unsupported: a parameter is seen in another way than by loads and stores.
     """

@@ -48,7 +48,7 @@ def local_size(type_: Memref) -> int:
 
 
 def stack_offset(alloca: Alloca) -> int | None:
-    """Where an alloca lies; None where no pass has placed it yet."""
+    """The offset of an alloca; None where no pass has placed it yet."""
     found = None if alloca.attributes is None else alloca.attributes.find(STACK_OFFSET)
     return found if isinstance(found, int) else None
 

@@ -28,20 +28,20 @@ FILL = ""
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the elements of a tensor lie: the stride of each dimension, and the places round it that hold zeros."""
+    """The memory layout of a tensor: the stride of each dimension, and a halo of zeros round it."""
 
     strides: tuple[int, ...]
     halo: tuple[tuple[int, int], ...]
     """Before and behind each dimension."""
 
     def size(self, shape: Sequence[int]) -> int:
-        """The elements of memory that a tensor of a shape takes."""
+        """The elements of memory that a tensor of a shape takes, halo included."""
         around = zip(shape, self.strides, self.halo, strict=True)
         return 1 + sum((low + size + high - 1) * stride for size, stride, (low, high) in around)
 
     @property
     def start(self) -> int:
-        """How many elements of memory lie before the first one of the tensor."""
+        """The offset of the first element of the tensor behind its halo."""
         return sum(low * stride for (low, _), stride in zip(self.halo, self.strides, strict=True))
 
     @property

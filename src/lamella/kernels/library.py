@@ -115,7 +115,7 @@ def _panels(shape: GemmShape, element: str, plan: TilePlan) -> Memref:
 
 
 class PanelShare:
-    """What a work-group takes of so many panels."""
+    """The share of a work-group of so many panels."""
 
     def __init__(self, size: int, count: int, builder: Builder) -> None:
         self.size = size

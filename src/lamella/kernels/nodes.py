@@ -144,7 +144,7 @@ class KernelGraph:
         return Card("graph with kernels", graph.name, (*facts, *kernels.facts, *left), kernels.tables)
 
     def key(self, operation: Operation) -> object:
-        """What operations have in common that share kernels."""
+        """The identity by which operations share kernels."""
         first = next((item.name for output in operation.outputs for item in tensors(output)), "")
         return signature(operation), self.keys.get(first)
 
@@ -163,7 +163,7 @@ class KernelGraph:
 
     @property
     def placement(self) -> list[OperationPlacement]:
-        """Where each operation runs, in order."""
+        """The placement of each operation (kernel or reference), in order."""
         return [place for _, place in self.placed()]
 
     def placed(self) -> Iterator[tuple[Node, OperationPlacement]]:

@@ -80,7 +80,7 @@ class OpenKernel:
         return form.text == self.form.text and differing(self.form, form) <= self.open
 
     def arguments(self, form: KernelForm) -> list[float | int]:
-        """What a launch hands over behind the other arguments, to be the kernel of a form."""
+        """The numbers that a launch hands over behind the other arguments, to be the kernel of a form."""
         return [number for place in self.handed if (number := form.numbers[place]) is not None]
 
 

@@ -48,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class BlasShape:
-    """What sizes depend on in a linear algebra instruction: its output and its element types."""
+    """The shape of a linear algebra instruction, by which sizes are chosen: its output and its element types."""
 
     rows: Size
     columns: Size
@@ -220,7 +220,7 @@ def _asked_work_group(function: Function) -> tuple[int, int] | None:
 
 
 def check_sizes(function: Function, target: Target) -> list[Diagnostic]:
-    """What is wrong with the sizes that a kernel asks for on a target."""
+    """Findings on the sizes that a kernel asks for on a target."""
     sizes = choose_sizes(function, target)
     return list(_wrong_sizes(function, sizes, target)) or list(
         _wrong_components(function, sizes.subgroup_size)

@@ -51,14 +51,14 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.nodes.types import INDEX, make_memref
 
 SHARES = (8, 4, 2)
-"""Subgroups that may share a row."""
+"""Numbers of subgroups that may share a row."""
 FEWEST = 8
 """Elements of a row that a work-item keeps."""
 FEWEST_UNROLLED, MOST_UNROLLED = 4, 16
 FEWEST_GROUPS = 65
 """Work-groups of a launch from which on it is none of the small ones that become phases of one kernel."""
 MOST_KEPT = 6144
-"""Elements of a row that lie in local memory."""
+"""The most elements of a row in local memory."""
 LANE, REAL = Scalar("i32"), Scalar("f32")
 OTHERS = (
     *(

@@ -16,7 +16,7 @@ import pytest
 from lamella.backend.cpu import compile as compiling
 from lamella.backend.cpu.host import host_target
 from lamella.backend.cpu.jit import Processor, assemble
-from lamella.base.aside import run_aside, share_aside
+from lamella.base.child_process import run_in_child, share_with_children
 from lamella.base.diagnostic import LamellaError
 from lamella.base.source import Source
 from lamella.base.watching import COMPILING
@@ -112,7 +112,7 @@ def test_where_there_is_no_room_for_a_process_this_one_compiles(
     alone = build_alone(program, monkeypatch)
     monkeypatch.setattr(os, "fork", refuses)
     assert compiling.build_objects(program, host_target()) == alone
-    assert not run_aside(lambda _: None, lambda _: None)
+    assert not run_in_child(lambda _: None, lambda _: None)
 
 
 def test_pieces_are_taken_once_and_work_of_those_who_fail_is_missing() -> None:
@@ -127,8 +127,8 @@ def test_pieces_are_taken_once_and_work_of_those_who_fail_is_missing() -> None:
             raise KeyboardInterrupt
         return taken
 
-    assert sorted(b"".join(share_aside(200, 2, work))) == list(range(200))
-    assert len(share_aside(200, 2, fails)) == 1
+    assert sorted(b"".join(share_with_children(200, 2, work))) == list(range(200))
+    assert len(share_with_children(200, 2, fails)) == 1
 
 
 def test_kernels_of_other_programs_are_not_compiled_again(

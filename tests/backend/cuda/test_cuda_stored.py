@@ -19,7 +19,7 @@ from lamella.backend.cuda.compile import device_target
 from lamella.backend.cuda.modules import assemble_ptx
 from lamella.backend.executor.kernels import KernelExecutable
 from lamella.backend.executor.stored import StoredExecutable
-from lamella.base.aside import PARKED
+from lamella.base.child_process import PARKED
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError
 from lamella.base.object_cache import open_cache

@@ -26,7 +26,7 @@ from lamella.backend.cpu.jit import (
 from lamella.backend.cpu.run.kernels import CompiledKernels, LaunchCompiler
 from lamella.backend.interpreter import compile_program as interpret
 from lamella.backend.named import NamedKernels
-from lamella.base.aside import MOST_TICKETS, may_fork, share_aside
+from lamella.base.child_process import MOST_TICKETS, may_fork, share_with_children
 from lamella.base.diagnostic import LamellaError
 from lamella.base.limits import DEFAULT, Limits
 from lamella.base.object_cache import ObjectCache
@@ -197,7 +197,7 @@ def _build_shared(builder: _KernelBuilder, numbers: Sequence[int], compilers: in
                 found.append(assemble(written.text, machine))
         return pack_objects(found)
 
-    parts = share_aside(len(numbers), compilers - 1, work)
+    parts = share_with_children(len(numbers), compilers - 1, work)
     return {number: kernel for content in parts for number, kernel in _unpack(content)}
 
 

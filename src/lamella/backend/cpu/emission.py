@@ -41,11 +41,8 @@ from lamella.backend.cpu.emit.scalars.byte_pairs import load_pair, note_pairs
 from lamella.backend.cpu.emit.stream_plan import StreamPlan, find_stream
 from lamella.backend.cpu.emit.text import IrWriter
 from lamella.backend.cpu.emit.threads import (
+    begin_early,
     enter_thread,
-    find_early_arrays,
-    launch_dependents,
-    prefetch_matrix,
-    prefetch_slots,
     wait_at_first_dependence,
     wait_for_predecessor,
 )
@@ -562,15 +559,7 @@ def _emit_thread(
     enter_thread(context, default_sizes(function).work_group_size[0], local_bytes(function), together)
     _load_parameters(context, function)
     if context.early:
-        context.settles = function.attributes is not None and function.attributes.find("settles") is True
-        if not context.settles:
-            launch_dependents(context)
-        prefetch_slots(context)
-        if plan is None:
-            prefetch_matrix(context, function)
-            context.waits = find_early_arrays(function)
-        else:
-            wait_for_predecessor(context)
+        begin_early(context, function, is_copied=plan is not None)
     if plan is not None:
         if isinstance(plan, StreamPlan):
             StreamEmitter(context, plan).emit()

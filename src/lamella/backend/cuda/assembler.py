@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from lamella.backend.cuda.binaries import BuiltKernel
-from lamella.base.aside import PARKED
+from lamella.base.child_process import PARKED
 from lamella.base.system import count_processors
 
 MOST_ASSEMBLERS = 16

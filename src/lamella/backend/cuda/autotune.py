@@ -43,13 +43,13 @@ MOST_COPIED = 1 << 30
 REPLAYS = 5
 """How often they are timed; the shortest time counts."""
 PATTERN = 1_000_003
-"""Numbers that memory is filled with again and again: a prime, so that rows differ."""
+"""The period of the numbers that memory is filled with: a prime, so that rows differ."""
 SEEDS = 5
 """How many such patterns there are: neighbouring operands differ."""
 CLOSE = {"bfloat16": 1e-2, "float16": 2e-3, "float8_e4m3fn": 0.1, "float8_e5m2": 0.2}
-"""How far numbers of two ways may lie apart, in parts of their length, where the output is rounded to such a type."""
+"""The tolerance between candidates, relative to the norm, where the output is rounded to such a type."""
 CLOSE_SUMS = 1e-4
-"""The same of outputs that hold whole sums."""
+"""The tolerance of outputs that hold unrounded sums."""
 MOST_COMPARED = 1 << 22
 """Numbers of an output that are compared."""
 HALF = MOST_COMPARED // 2

@@ -36,14 +36,14 @@ class BuiltProgram(NamedTuple):
 
 
 def encode_program(built: BuiltProgram) -> bytes:
-    """A program as bytes: what is known of its kernels, and the code of each symbol."""
+    """Serialise a program: what is known of its kernels, and the code of each symbol."""
     symbols = list(built.contents)
     head = json.dumps([[asdict(item) for item in built.entries], symbols]).encode()
     return pack_objects([head, *(finished(built.contents[symbol]) for symbol in symbols)])
 
 
 def decode_program(content: bytes, key: bytes | None = None) -> BuiltProgram:
-    """The same, read again; it comes from a file whose digest was verified."""
+    """Deserialise a program; it comes from a file whose digest was verified."""
     head, *contents = unpack_objects(content)
     entries, symbols = json.loads(head)
     return BuiltProgram(
@@ -52,12 +52,12 @@ def decode_program(content: bytes, key: bytes | None = None) -> BuiltProgram:
 
 
 def encode_kernel(kernel: BuiltKernel) -> bytes:
-    """One kernel as bytes."""
+    """Serialise a kernel."""
     return pack_objects([json.dumps(asdict(kernel.entry)).encode(), finished(kernel.content)])
 
 
 def decode_kernel(content: bytes) -> BuiltKernel:
-    """The same, read again."""
+    """Deserialise a kernel."""
     told, made = unpack_objects(content)
     return BuiltKernel(_entry(**json.loads(told)), made)
 

@@ -29,7 +29,7 @@ from lamella.backend.cuda.binaries import (
 )
 from lamella.backend.cuda.driver import device
 from lamella.backend.cuda.modules import assemble_ptx
-from lamella.base.aside import MOST_TICKETS, may_fork, share_aside
+from lamella.base.child_process import MOST_TICKETS, may_fork, share_with_children
 from lamella.base.diagnostic import LamellaError
 from lamella.base.object_cache import ObjectCache
 from lamella.base.package import fingerprint
@@ -192,7 +192,7 @@ def _write_shared(writer: _PtxWriter, numbers: Sequence[int], compilers: int) ->
                 found += [number.to_bytes(8, "little"), encode_kernel(writer.write(number))]
         return pack_objects(found)
 
-    parts = share_aside(len(numbers), compilers - 1, work)
+    parts = share_with_children(len(numbers), compilers - 1, work)
     return {number: kernel for content in parts for number, kernel in _unpack(content)}
 
 

@@ -53,7 +53,7 @@ class DeviceCopies:
     _held: dict[int, _Copy] = field(default_factory=dict)
 
     def memory(self, array: Array) -> DeviceMemory:
-        """Where a dense array lies on the device, copied there where that has not happened."""
+        """The device copy of a dense array, which is made where there is none."""
         found = self._find(array) or self._hold(array)
         if not found.is_same:
             found.memory.write(address_of(array), array.nbytes, own_stream())
@@ -78,7 +78,7 @@ class DeviceCopies:
         return array
 
     def findings(self) -> list[Diagnostic]:
-        """What there is to say of a run whose launches were timed."""
+        """The findings of a run whose launches were timed."""
         return self.marks.findings()
 
     def has(self, given: object) -> bool:
@@ -98,7 +98,7 @@ class DeviceCopies:
         self.transfers.release()
 
     def lend(self, name: str, given: object) -> tuple[Array, Array] | None:
-        """What stands for an array of the device that an output is written to, and where that lies; None for others."""
+        """A placeholder for a device array that an output is written to, and its address; None for other arrays."""
         if not self.has(given):
             return None
         found = to_device(given)
@@ -110,17 +110,17 @@ class DeviceCopies:
         return self._stand_for(found), found.stand_in()
 
     def reserve(self, shape: Sequence[int], dtype: DType) -> Array:
-        """What stands for new memory of the device, which an output is written to."""
+        """A placeholder for a new device array, which an output is written to."""
         memory = self.transfers.memory.take(prod(shape) * dtype.itemsize)
         return self._stand_for(DeviceArray(memory.address, shape, dtype, owner=memory))
 
     def is_lent(self, array: Array) -> bool:
-        """Whether an array stands for one of the device that an output is written to."""
+        """Whether an array is a placeholder of a device array."""
         found = self._find(array)
         return found is not None and found.lent is not None
 
     def hand_over(self, array: Array) -> Array:
-        """The array of the device that one stands for, with what launches wrote there, or the host did here."""
+        """The device array of a placeholder, with what launches wrote there, or the host did here."""
         found = self._find(array)
         if found is None or found.lent is None:
             return array
@@ -170,7 +170,7 @@ class DeviceCopies:
         own_stream().wait()
 
     def newer(self, array: Array) -> DeviceMemory | None:
-        """Where the newer values of an array lie, where the host has older ones."""
+        """The device copy of an array where that is newer (dirty)."""
         found = self._find(array)
         return found.memory if found is not None and found.is_newer else None
 

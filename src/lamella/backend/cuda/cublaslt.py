@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")
 WHEELS = ("nvidia/cu13/lib", "nvidia/cublas/lib", "torch/lib")
-"""Where packages of Python put it, below their folder."""
+"""The folders of Python packages that have it."""
 POINTER, SIZE, INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cublasLtCreate": (POINTER,),

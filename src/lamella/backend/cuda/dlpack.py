@@ -90,7 +90,7 @@ _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("P
 
 
 class ArrayLayout(NamedTuple):
-    """Where an array lies, strides being in bytes, and what keeps it alive."""
+    """Address, shape and strides (in bytes) of an array, and what keeps it alive."""
 
     address: int
     shape: tuple[int, ...]
@@ -183,7 +183,7 @@ class _Owner:
 
 
 def take_capsule(capsule: object) -> ArrayLayout:
-    """What is in a capsule, which is taken; InputError where we cannot say what it is."""
+    """Consume a capsule; InputError where we cannot say what is in it."""
     name = next((item for item in TAKEN if _is_valid(capsule, item)), None)
     if name is None:
         raise InputError("what is handed over is no capsule of DLPack that nobody has taken")

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lamella.base.aside import PARKED
+from lamella.base.child_process import PARKED
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 
@@ -101,9 +101,9 @@ COPIES = ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2"
 ON_STREAMS = frozenset((*COPIES, "cuEventRecord", "cuStreamWaitEvent", "cuLaunchKernelEx", "cuGraphLaunch"))
 """Functions that give work to a stream."""
 WORK = threading.RLock()
-"""Held by who gives work to a stream, waits for one, or records a graph: what other threads do meanwhile is no part."""
+"""The lock of who gives work to a stream, waits for one, or captures a graph: others do nothing meanwhile."""
 RELAXED = 2
-"""How launches are recorded: memory may be taken and given back meanwhile, by whoever collects garbage."""
+"""The capture mode: memory may be allocated and freed meanwhile, by whoever collects garbage."""
 ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "shared_bytes": 97, "l2_bytes": 38}
 
 
@@ -164,7 +164,7 @@ def _release(enter: Callable[..., int], context: int, release: Callable[..., int
 
 
 def driver_error(code: int, doing: str, launched: Sequence[str] = ()) -> InputError:
-    """What went wrong while something was done on the GPU, after these kernels were launched."""
+    """The finding of a failed call, with the kernels that were launched last."""
     if code == OUT_OF_MEMORY:
         hint = "a smaller batch, or a device with more memory"
     else:
@@ -202,7 +202,7 @@ class Device:
     major: int
     minor: int
     shared_bytes: int
-    """Local memory that a work-group may have."""
+    """Shared memory of a block."""
     l2_bytes: int
     driver: int
     """The version of CUDA that the driver knows, as 1000 major + 10 minor."""
@@ -297,7 +297,7 @@ def missing() -> str | None:
 
 
 def describe() -> list[str]:
-    """What there is of NVIDIA GPUs here, for people, a line each: the driver, the device, what it lacks or why none."""
+    """A description of the NVIDIA GPUs here, a line each: the driver, the device, what it lacks or why none."""
     found = _opened()
     if isinstance(found, str):
         return [found]
@@ -337,7 +337,7 @@ class Stream:
         self.launched: deque[str] = deque(maxlen=LAST_KERNELS)
         """The last kernels that it was given, with their places in the text."""
         self.is_recording = False
-        """Whether launches are recorded, and do not run yet."""
+        """Whether launches are captured, and do not run yet."""
         if handle is None:
             made = POINTER()
             call("cuStreamCreate", ctypes.byref(made), 1)

@@ -133,16 +133,16 @@ class GreedyChoice:
         ]
 
     def begin(self) -> None:
-        """Nothing has been chosen yet."""
+        """Forget all choices."""
         self._memory[3].fill(own_stream())
 
     def launch(self) -> None:
-        """Choose once more; nobody waits."""
+        """Choose once more, asynchronously."""
         for item in self._launches:
             item.launch()
 
     def read(self, count: int) -> Array:
-        """What was chosen since the beginning, when it has been."""
+        """The tokens chosen since the beginning; waits for them."""
         pinned = PinnedMemory(8 * count)
         self._memory[2].read(pinned.address, 8 * count, own_stream())
         own_stream().wait("choosing tokens")

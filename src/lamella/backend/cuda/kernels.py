@@ -227,7 +227,7 @@ class DeviceCall:
         return memory.address
 
     def slots_for(self, kernel: DeviceKernel) -> int:
-        """Where the slots of a kernel lie on the device."""
+        """The device address of the slots of a kernel."""
         return self._copy_array(with_maps(self._slots, kernel.pipeline))
 
     def run(self, kernel: DeviceKernel, groups: int) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lamella.kernels.native_products import NativeProduct
 
 MOST_PINNED = 1 << 22
-"""Bytes of an output for which there is room that the device copies to by itself."""
+"""The most bytes of an output that is copied through pinned memory."""
 PLACE, LIBRARY = re.compile(r":\d+ "), "ops/"
 """What a word of an origin has that tells a line, and how it begins where that is one of the library."""
 COPIED = 16
@@ -51,24 +51,24 @@ COPIED = 16
 
 
 class TokenChoice(Protocol):
-    """What chooses a token from scores on the device, as `GreedyChoice` does."""
+    """The protocol of token choices on the device, as `GreedyChoice` is one."""
 
     @property
     def most(self) -> int:
-        """So many choices it can keep."""
+        """The number of choices that it can keep."""
 
     def begin(self) -> None:
-        """Nothing has been chosen yet."""
+        """Forget all choices."""
 
     def launch(self) -> None:
-        """Choose once more; nobody waits."""
+        """Choose once more, asynchronously."""
 
     def read(self, count: int) -> Array:
-        """What was chosen since the beginning, when it has been."""
+        """The tokens chosen since the beginning; waits for them."""
 
 
 MakeChoice = Callable[[int, int, int], TokenChoice]
-"""Makes what chooses of scores at an address, so many, and writes to another address."""
+"""Makes a choice over so many scores at an address, which writes to another address."""
 
 
 @dataclass(slots=True)
@@ -79,9 +79,9 @@ class _DeviceLaunch:
     slots: Array
     groups: int
     place: int = 0
-    """Where its slots lie in the table, in bytes."""
+    """The offset of its slots in the table, in bytes."""
     library: LibraryLaunch | None = None
-    """What computes it in the place of a kernel."""
+    """The library call that replaces a kernel."""
     origin: str = ""
     """Where what it computes stands in the model."""
 
@@ -93,8 +93,8 @@ class _FedStep:
     choice: TokenChoice
     entries: Mapping[str, str]
     """The inputs that outputs are carried to."""
-    aside: Mapping[str, DeviceMemory]
-    """What is carried, between two runs."""
+    saved: Mapping[str, DeviceMemory]
+    """The saved values that are carried between two runs."""
     choose: Callable[[], None]
     """Saves what is carried, and chooses."""
     record: Callable[[], LaunchGraph]
@@ -163,7 +163,7 @@ class CudaList:
 
     @property
     def library_launches(self) -> int:
-        """How many launches of the last run a library computed."""
+        """The number of launches of the last run that a library computed."""
         return sum(item.library is not None for item in self._launches)
 
     def stream(self, policies: Mapping[str, Streaming]) -> None:
@@ -267,7 +267,7 @@ class CudaList:
         for _ in range(count - 1):
             step.run()
         for name, (_, target) in carried.items():
-            step.aside[name].read(address_of(target), target.nbytes, self._stream)
+            step.saved[name].read(address_of(target), target.nbytes, self._stream)
         found = choice.read(count)
         if not self._flags.are_clear():
             self._flags.clear()
@@ -279,21 +279,21 @@ class CudaList:
         entries = {name: entry for name, (entry, _) in carried.items()}
         if self._step is not None and self._step.choice is choice and self._step.entries == entries:
             return self._step
-        aside = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
+        saved = {name: DeviceMemory(target.nbytes) for name, (_, target) in carried.items()}
 
         def choose() -> None:
             for name in entries:
                 # What is chosen may be written to where this lies.
-                self._move(self._buffers.address(self.whole.outputs[name]), aside[name].address, name)
+                self._move(self._buffers.address(self.whole.outputs[name]), saved[name].address, name)
             choice.launch()
 
         def run() -> None:
             for name, entry in entries.items():
-                self._move(aside[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name)
+                self._move(saved[name].address, self._buffers.start(self.whole.inputs[entry].buffer), name)
             self._record(0, len(self._launches))
             choose()
 
-        self._step = _FedStep(choice, entries, aside, choose, lambda: LaunchGraph(self._stream, run))
+        self._step = _FedStep(choice, entries, saved, choose, lambda: LaunchGraph(self._stream, run))
         return self._step
 
     def _move(self, source: int, target: int, name: str) -> None:

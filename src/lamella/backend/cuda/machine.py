@@ -43,13 +43,13 @@ class _JoinedKernels:
 
 @dataclass(frozen=True)
 class CudaMachine(DeviceMachine):
-    """What runs the launch lists of an executable on a GPU."""
+    """The machine that runs the launch lists of an executable on a GPU."""
 
     kernels: CudaKernels
     functions: Mapping[str, Function]
     """The kernels by name, as text."""
     compile_more: Callable[[Program], CudaKernels]
-    """Makes code of kernels that several launches became."""
+    """Compiles fused kernels of several launches."""
     room: SharedDeviceMemory = field(default_factory=SharedDeviceMemory)
     strict: bool = False
     """Whether kernels alone compute, no library."""

@@ -18,7 +18,7 @@ from lamella.kernels.arena_plan import ALIGNMENT, place_buffers
 from lamella.kernels.launches import ELEMENT_BYTES, BufferView, LaunchList
 
 APART = 256
-"""Bytes of which the start of what a library uses is a multiple."""
+"""The alignment of the workspace of a library."""
 
 
 class DeviceArena:
@@ -111,7 +111,7 @@ class ListBuffers:
         return moved
 
     def base(self) -> int:
-        """Where the arena lies now."""
+        """The address of the arena."""
         return self._arena.reserve(self._inside + self._workspace)
 
     @property
@@ -124,11 +124,11 @@ class ListBuffers:
         return aligned(self.shared_bytes, APART) if self._workspace else self.shared_bytes
 
     def address(self, view: BufferView) -> int:
-        """Where a view begins on the device."""
+        """The device address of a view."""
         return self.start(view.buffer) + view.offset * ELEMENT_BYTES[view.element]
 
     def start(self, name: str) -> int:
-        """Where a buffer begins on the device."""
+        """The device address of a buffer."""
         if name in self._entering:
             if name not in self._outside:
                 self._outside[name] = DeviceMemory(self._sizes[name].size)
@@ -159,11 +159,11 @@ class ListFlags:
         return self._held is not None
 
     def fault(self, number: int) -> int:
-        """Where a launch says that a step has no value."""
+        """The address of the fault flag: a step has no value."""
         return self._address() + number * self._item
 
     def tests(self, number: int) -> int:
-        """Where a launch says that a test has failed."""
+        """The address of the flags of failed bounds checks."""
         return self._address() + self._starts[number]
 
     def _address(self) -> int:

@@ -25,7 +25,7 @@ LIBRARIES, WHEELS = ("libnvToolsExt.so.1",), ("nvidia/nvtx/lib",)
 
 
 class Ranges(NamedTuple):
-    """What begins a range of a name, and what ends the last one."""
+    """The two functions of a library that push and pop a range."""
 
     push: Callable[[str], object]
     pop: Callable[[], object]
@@ -33,7 +33,7 @@ class Ranges(NamedTuple):
 
 @cache
 def find_ranges() -> Ranges | None:
-    """What pushes ranges here; None where nothing does."""
+    """The library that pushes ranges here; None where there is none."""
     try:
         package: Foreign = need(PACKAGE)
     except LamellaError:

@@ -91,7 +91,7 @@ def _blocks(lists: Sequence[CudaList], objects: Sequence[KeptObject]) -> list[di
 
 @dataclass(frozen=True)
 class StoredMachine(DeviceMachine):
-    """What runs launch lists that were kept."""
+    """The machine that runs cached launch lists."""
 
     source: StoredLaunches
     room: SharedDeviceMemory

@@ -180,7 +180,7 @@ class KernelWriter:
         operands: Mapping[str, Key],
         place: GroupPlace | None = None,
     ) -> tuple[KernelCall, ...]:
-        """Write the kernels of stages, whose inputs and outputs are these operands; the others are temporaries."""
+        """Write the kernels of stages; inputs and outputs are these operands, other tensors are temporaries."""
         name = f"{stem}_{len(self.functions)}"
         writing = GroupWriter(
             name, stages, self.target, place or GroupPlace(), operands, self.narrow, choose=self.choose
@@ -532,7 +532,7 @@ def flatten(model: Model, limits: Limits = DEFAULT) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
-    """What the kernels of a graph depend on beside the graph."""
+    """The options that kernels depend on beside the graph."""
 
     wide: bool = False
     """Whether every real tensor is held and computed in 64 bits."""

@@ -31,7 +31,7 @@ class Axis:
     """Whether the index begins at 0 again behind the last place: memory that keeps the last places only."""
 
     def place(self, builder: Builder, values: Mapping[str, Value], more: int = 0) -> IndexOrSize:
-        """The index, written where the builder stands; `more` is added to it."""
+        """The index, emitted where the builder stands; `more` is added to it."""
         found = _place(builder, self.index + Affine(more), values)
         if not self.ring:
             return found
@@ -40,7 +40,7 @@ class Axis:
         return builder.arith("rem", found, builder.constant(self.size))
 
     def value(self, builder: Builder, values: Mapping[str, Value], more: int = 0) -> Value:
-        """The same, as a value."""
+        """The index as a value."""
         found = self.place(builder, values, more)
         return builder.constant(found) if isinstance(found, int) else found
 
@@ -76,7 +76,7 @@ class Access:
         return found[0] if len(found) == 1 else None
 
     def reach(self, loops: Mapping[str, int]) -> int:
-        """How many places the steps of some loops touch at most."""
+        """The range of places that the steps of some loops touch, at most."""
         return prod(
             1 + sum(abs(axis.index.coefficient(name)) * (extent - 1) for name, extent in loops.items())
             for axis in self.axes
@@ -206,7 +206,7 @@ def _fuse_axes(access: Access, outer: str, inner: str) -> Access:
 
 
 def form_value(builder: Builder, form: Form, values: Mapping[str, Value]) -> Value:
-    """The value of a form, written where the builder stands."""
+    """The value of an affine form, emitted where the builder stands."""
     found = _place(builder, form, values)
     return builder.constant(found) if isinstance(found, int) else found
 

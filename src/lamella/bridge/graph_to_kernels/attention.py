@@ -58,9 +58,9 @@ BLOCK = "queries"
 WIDTH = "width"
 """The loop along the dimension of values."""
 FEWEST_QUERIES = 2
-"""Queries for which lanes are worth filling with them."""
+"""The fewest queries for which lanes go along queries."""
 LOCAL_BYTES = 1 << 20
-"""What the scores of a work-group may take: they should stay in the second cache."""
+"""The most bytes of scores: they should stay in the second-level cache."""
 FEWEST_KEYS = 128
 """Keys that there is room for where their number is open."""
 COPIED = 16
@@ -76,11 +76,11 @@ class Attention:
     mixture: Contraction
     epilogues: tuple[Contraction, ...]
     outputs: frozenset[str] = frozenset()
-    """What others read of it."""
+    """The tensors that others read."""
 
 
 def find_attention(stages: Sequence[Contraction], outputs: Sequence[str]) -> Attention | None:
-    """The attention that stages are, of which others read the outputs; None where they are none."""
+    """Recognise an attention among stages, of which others read the outputs; None where there is none."""
     products = [number for number, stage in enumerate(stages) if is_product(stage)]
     if len(products) != 2 or products[0] != 0:
         return None
@@ -152,7 +152,7 @@ class AttentionRoles:
     sums: Mapping[int, str]
     """The elements of the epilogues that are reductions of rows, by their identity, with their tensors."""
     visible: VisibleKeys | None
-    """The keys that count, where a mask hides others."""
+    """The visible keys, where a mask hides others."""
     lanes: int
     rows: int
 
@@ -668,7 +668,7 @@ class RowWriter(TermWriter):
     accesses: Mapping[int, Access] = field(default_factory=dict)
     loops: Mapping[str, Value] = field(default_factory=dict)
     guard: int | None = None
-    """How many queries there are where lanes reach beyond them."""
+    """The number of queries, where lanes reach beyond them."""
     locals: Mapping[str, Value] = field(default_factory=dict)
     known: Mapping[str, Value] = field(default_factory=dict)
     key: str = ""

@@ -31,7 +31,7 @@ from lamella.ops.formula import Apply, Contraction, Element
 from lamella.ops.formula import Scalar as Term
 
 WIDTH = "width"
-"""The loop along values and what comes back to them."""
+"""The loop along values and output gradients."""
 PRODUCTS, MAPS = 5, 2
 
 
@@ -59,13 +59,13 @@ class BackwardRoles:
     keys: Operand
     values: Operand
     given: Operand
-    """What comes back to the mixture."""
+    """The gradient of the output."""
     logs: Operand
     along: Operand
     scale: float
-    """By what scores are multiplied before the exponential."""
+    """The factor of scores before the exponential."""
     factor: float
-    """By what their gradient is multiplied."""
+    """The factor of their gradient."""
     causal: bool
     to_queries: Operand
     to_keys: Operand

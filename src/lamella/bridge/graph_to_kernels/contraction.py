@@ -525,7 +525,7 @@ def _next(writing: TermWriter, contraction: Contraction, held: Value, target: El
 
 
 def join(writing: TermWriter, sign: str, held: Value, value: Value, target: Element) -> Value:
-    """What an accumulation holds after one more value."""
+    """The combiner of a reduction: an accumulation and one more value."""
     kind, function = writing.kind(target), JOINS[sign]
     if function in ("<<", ">>") and kind != BOOL:
         return extreme(writing.here, "min" if function == "<<" else "max", kind, held, value)

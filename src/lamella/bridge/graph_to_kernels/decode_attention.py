@@ -55,9 +55,9 @@ AT_ONCE, MOST_FIRST = 8, 12
 Where its first keys lie depends on nothing that a run tells, so that they can be loaded before anything else.
 """
 MOST_WHOLE = 512
-"""Keys up to which what is done to a row is written out, so that a work-item waits for nothing between its keys."""
+"""The most keys for which row operations are unrolled, so that a work-item waits for nothing between its keys."""
 TOGETHER = {"+=": "add", ">=": "max", "<=": "min"}
-"""What subgroups do with the parts of a reduction."""
+"""The subgroup operation that combines parts of a reduction."""
 LANE = Scalar("i32")
 
 
@@ -98,6 +98,13 @@ def pieces_at_once(access: Access, each: int) -> int:
     return gcd(PIECE // BYTES[access.element], each, *(axis.stride for axis in others))
 
 
+def lane_elements(builder: Builder, lane: Value, extent: int) -> list[Value]:
+    """The contiguous elements of a vector that a lane of a warp has."""
+    each = extent // WARP
+    first = builder.arith("mul", lane, builder.constant(each))
+    return [builder.arith("add", first, builder.constant(step)) if step else first for step in range(each)]
+
+
 @dataclass(slots=True)
 class _DecodeAttentionWriter(AttentionWriter):
     """Writes the kernel; one region of work-items, with barriers."""
@@ -108,7 +115,7 @@ class _DecodeAttentionWriter(AttentionWriter):
     """The number behind the last key that counts."""
     last: Value = Value("")
     ahead: list[list[Value]] = field(default_factory=list)
-    """The values that are loaded before the weights are known: those of the first keys of a subgroup."""
+    """Prefetched values of the first keys of a subgroup, loaded before the weights are known."""
 
     @property
     def keys(self) -> int:
@@ -183,14 +190,6 @@ class _DecodeAttentionWriter(AttentionWriter):
             self.last = self._key_place(builder, visible.last, bottom)
         self.end = builder.arith("add", self.last, builder.constant(1))
 
-    def _pieces(self, builder: Builder, extent: int) -> list[Value]:
-        """The elements of a vector that a work-item has: they lie side by side."""
-        each = extent // WARP
-        first = builder.arith("mul", self.lane, builder.constant(each))
-        return [
-            builder.arith("add", first, builder.constant(step)) if step else first for step in range(each)
-        ]
-
     def _load(self, builder: Builder, access: Access, values: Mapping[str, Value]) -> Value:
         value = builder.load(access.memref, access.places(builder, values), Scalar(access.element))
         return value if access.element == "f32" else builder.cast(value, self.roles.real)
@@ -224,7 +223,7 @@ class _DecodeAttentionWriter(AttentionWriter):
     ) -> list[list[Value]]:
         """What a work-item has of the vectors of one trip: all loads are in flight at once."""
         access, along = source
-        places = self._pieces(builder, self.roles.extents[along])
+        places = lane_elements(builder, self.lane, self.roles.extents[along])
         return [
             [self._load(builder, access, {**values, self.roles.key: key, along: place}) for place in places]
             for key in keys
@@ -236,7 +235,7 @@ class _DecodeAttentionWriter(AttentionWriter):
         own = [
             [
                 self._load(builder, queries, {**values, roles.query: builder.constant(query), name: place})
-                for place in self._pieces(builder, roles.extents[name])
+                for place in lane_elements(builder, self.lane, roles.extents[name])
             ]
             for query in range(roles.rows)
         ]
@@ -396,7 +395,7 @@ class _DecodeAttentionWriter(AttentionWriter):
     ) -> None:
         """Put the part of the mixture of a subgroup into local memory."""
         roles, real = self.roles, self.roles.real
-        places = self._pieces(builder, roles.extents[roles.width])
+        places = lane_elements(builder, self.lane, roles.extents[roles.width])
         sums = [builder.constant(0.0, real)] * (roles.rows * len(places))
         sums = self._mix_trip(builder, self.ahead, self._first_keys(builder), self.subgroup, sums)
         if self.has_more:

@@ -42,7 +42,7 @@ LANES = 16
 WIDEST = 8
 """Steps of the output in a tile."""
 MOST_UNROLLED = 80
-"""Products of a tile that are written without a loop."""
+"""The most products of a tile that are unrolled."""
 GROUPS = 16
 """Work-groups that there should be, so that threads can share them; each has all blocks of lanes where there are."""
 NEAR_BYTES = 1 << 20
@@ -61,9 +61,9 @@ class DepthwiseProduct:
     columns: tuple[str, ...]
     """The other loops of the output, the closest last."""
     sums: tuple[str, ...]
-    """Loops that are written."""
+    """Sums that are loops."""
     unrolled: tuple[str, ...]
-    """Sums that are written out."""
+    """Unrolled sums."""
     width: int
     packed: int | None
     """Which factor is packed so that it lies along the lanes."""
@@ -192,14 +192,14 @@ class DepthwiseWriter:
     tensors: Tensors
     parameters: Parameters = field(default_factory=Parameters)
     own: frozenset[Key] = frozenset()
-    """Tensors in memory of the kernel's own, which are no parameters."""
+    """Tensors in local memory, which are no parameters."""
     packed: Key = PACKED
     """The packed factor."""
     accesses: dict[int, Access] = field(default_factory=dict)
     factors: list[Access] = field(default_factory=list)
     epilogues: tuple[Epilogue, ...] = ()
     start: Epilogue | None = None
-    """What the sums begin at, where it is not 0."""
+    """The initial value of the sums, where it is not 0."""
     band: int = 1
     """Rows of a work-group."""
     span: tuple[Value, Value] | None = None

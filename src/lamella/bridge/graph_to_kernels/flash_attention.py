@@ -65,7 +65,7 @@ PANEL, MOST_WIDE = 64, 128
 """Vectors are multiples of so many elements, and this many at most: then all sums have registers."""
 SUBGROUPS = TILE // COLUMNS
 HIDDEN = -(2.0**120)
-"""Less than any score; a number, so that its difference to itself is one."""
+"""The score of masked keys: less than any; a number, so that its difference to itself is one."""
 LANE, REAL = Scalar("i32"), Scalar(SUMS)
 SCORES = Coopmatrix(SUMS, TILE, COLUMNS, "matrix_acc")
 ROW = Coopmatrix(SUMS, 1, COLUMNS, "matrix_acc")
@@ -127,7 +127,7 @@ class _State:
     most: Value
     total: Value
     shrinks: Value
-    """By what everything before is multiplied."""
+    """The factor that rescales everything before."""
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 STREAMED = 64
 """Queries or keys of a tile: with more of them the sums would not fit the registers."""
 TILES = 2
-"""Tiles of a trip: the scores of the second are begun while the sums of the first are still in flight."""
+"""Unrolling by two tiles: the scores of the second are begun while the sums of the first are still in flight."""
 BLOCK = "block"
 """The number of a work-group's columns."""
 SCORES = Coopmatrix(SUMS, STREAMED, COLUMNS, "matrix_acc")
@@ -88,7 +88,7 @@ class _BackwardWriter:
     roles: BackwardRoles
     target: Target
     sides: dict[str, Operand] = field(default_factory=dict)
-    """Queries, keys, values and what comes back, as matrices of halves."""
+    """Queries, keys, values and output gradients, as matrices of halves."""
 
     def write(self) -> list[TileKernel]:
         """The kernels that pack operands, that of keys and values, and that of queries."""
@@ -264,7 +264,7 @@ class _TiledOperands:
     own: Value
     """Where the columns begin."""
     rows: Sequence[Value]
-    """Logarithms and what comes back along rows: where they lie, or of the columns themselves."""
+    """Row values (logarithms, and sums of the output gradient): where they lie, or those of the columns themselves."""
     lines: Coopmatrix
 
     def line(self, body: Builder, number: int, at: Value) -> Value:

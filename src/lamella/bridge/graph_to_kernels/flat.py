@@ -24,7 +24,7 @@ from lamella.ops.lower import reachable
 
 @dataclass(frozen=True, slots=True)
 class FlatLayout:
-    """Where the elements of a tensor lie: the stride of each dimension, and the place of the first."""
+    """Strides and offset of a tensor in flat memory."""
 
     strides: tuple[int, ...]
     offset: int = 0
@@ -40,7 +40,7 @@ def row_major(shape: Sequence[int]) -> FlatLayout:
 
 
 def span_of(shape: Sequence[int], layout: FlatLayout) -> int:
-    """How many places there are from the start of the memory to the last element."""
+    """The span of memory from the start to the last element."""
     last = sum(stride * (size - 1) for stride, size in zip(layout.strides, shape, strict=True))
     return layout.offset + last + 1
 

@@ -34,7 +34,7 @@ MOST_PHASES = 16
 
 
 def gather_windows(formulas: GroupFormulas) -> GroupFormulas:
-    """The formulas of a group with sums over transposed windows as gathers; others stay as they are."""
+    """The formulas of a group with scattering sums (transposed convolutions) rewritten as gathers; others unchanged."""
     tensors = dict(formulas.tensors)
     found: list[MemberFormula] = []
     for member in formulas.formulas:

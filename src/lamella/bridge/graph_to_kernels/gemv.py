@@ -34,13 +34,13 @@ from lamella.lang.tensor.check.kinds import BYTES
 from lamella.lang.tensor.nodes import Dictionary, DictionaryEntry, Memref, Scalar
 
 PIECE = 16
-"""Bytes that a work-item reads at once."""
+"""Bytes of a vectorised load."""
 MOST_COLUMNS = 7
-"""Vectors above which a product with a matrix is better one of tiles."""
+"""Vectors above which a product is better tiled."""
 UNROLLED = 8
 """Vectorised loads of rows in flight at once, at most."""
 FIRST = 16
-"""Pieces with which a subgroup begins: where they are weights, they are prefetched before the dependent wait."""
+"""Loads of the first trip of a subgroup: of weights they are prefetched before the dependent wait."""
 FULL = 16
 """Subgroups of a multiprocessor (occupancy): the next kernel finds registers for its own, which prefetch weights.
 
@@ -54,7 +54,7 @@ Each reads a part of the vectors for all rows, and they exchange what they have:
 MOST_SHARED = 32
 """Sums that a work-item has for all rows of a work-group, at most."""
 NEAR = 4096
-"""Bytes of a vector, with what normalises it, that each subgroup reads whole: its kernel may be a phase of another."""
+"""The most bytes of a vector, with its norm, that each subgroup reads whole: its kernel may be a phase of another."""
 MOST_SUMS = 4
 """Sums of a subgroup, at most: those of one row with each vector."""
 REGISTERS, REGISTER, GRAIN = 1 << 16, 4, 8
@@ -78,7 +78,7 @@ class Gemv:
     vectors: Access
     vectors_key: Key
     piece: int
-    """Elements that a work-item reads at once."""
+    """Elements of a vectorised load."""
     rows: int
     """Rows of a subgroup."""
     packed: bool
@@ -94,7 +94,7 @@ class Gemv:
 
     @property
     def column_count(self) -> int:
-        """How many vectors there are."""
+        """The number of vectors."""
         return prod(self.found.extents[name] for name in self.columns)
 
     @property

@@ -29,7 +29,7 @@ from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import reachable
 
 HALVES = ("bf16", "f16")
-"""Types to which a factor would be rounded, were it in memory."""
+"""Types to which an operand would be rounded, were it in memory."""
 
 
 def keep_factors(stages: Stages, fixed: Collection[str]) -> Stages:
@@ -115,7 +115,7 @@ class Prologue:
     outside: tuple[Term, ...]
     """Factors of the result."""
     sums: tuple[tuple[Key, tuple[Term, ...], float], ...]
-    """For each tensor that is summed up on the way the factors of an element, and a number for all of them."""
+    """For each reduction of the prologue the factors of an element, and a number for all of them."""
     accesses: Mapping[int, Access]
     """Of elements that are in memory, by their identity."""
     keys: Mapping[int, Key]
@@ -127,11 +127,11 @@ class Prologue:
         return [item for item in self.accesses.values() if name in item.loops()]
 
     def along(self, change: Callable[[Access], Access]) -> Prologue:
-        """The same with other accesses."""
+        """The prologue with other accesses."""
         return replace(self, accesses={key: change(item) for key, item in self.accesses.items()})
 
     def added(self, parameters: Parameters) -> Prologue:
-        """The same with accesses to the parameters of a kernel."""
+        """The prologue with accesses to the parameters of a kernel."""
         found = {key: parameters.add(self.keys[key], item) for key, item in self.accesses.items()}
         return replace(self, accesses=found)
 

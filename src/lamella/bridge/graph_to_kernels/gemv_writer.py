@@ -67,7 +67,7 @@ class GemvWriter:
     accesses: dict[int, Access] = field(default_factory=dict)
     prologue: PrologueWriter | None = None
     scratch: Value | None = None
-    """Memory of a work-group for sums that its subgroups share."""
+    """Shared memory for sums that subgroups share."""
 
     def write(self) -> TileKernel:
         """Write it."""
@@ -113,7 +113,7 @@ class GemvWriter:
         return replace(promise_vector_loads(kernel, along, self.plan.piece), attributes=sizes)
 
     def read_along(self, vectors: Access, sum_: str) -> Sequence[Access]:
-        """What is read for an element of a vector."""
+        """The accesses that are read for an element of a vector."""
         return [vectors] if self.prologue is None else self.prologue.prologue.along_sum(sum_)
 
     def add_scales(self) -> None:
@@ -187,7 +187,7 @@ class GemvWriter:
         return builder.arith("add", before, own)
 
     def exchange(self, builder: Builder, sums: Sequence[Value], scratch: Value) -> list[Value]:
-        """The sums of the rows of each subgroup, reduced over the parts of K that the others have."""
+        """Reduce over the subgroups that share rows: each gets the whole sums of its own rows."""
         plan, real = self.plan, self.plan.real
         lane = builder.cast(builder.builtin("subgroup_local_id", LANE), INDEX)
         subgroup = builder.cast(builder.builtin("subgroup_id", LANE), INDEX)

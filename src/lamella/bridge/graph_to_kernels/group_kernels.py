@@ -35,7 +35,7 @@ from lamella.bridge.graph_to_kernels.layouts import inherited_order, product_fac
 from lamella.bridge.graph_to_kernels.long_reductions import split_long_reductions
 from lamella.bridge.graph_to_kernels.native_products import write_native_product
 from lamella.bridge.graph_to_kernels.paged_attention import write_paged_attention
-from lamella.bridge.graph_to_kernels.pooling import find_pooling, write_pooling
+from lamella.bridge.graph_to_kernels.pooling import write_pooling
 from lamella.bridge.graph_to_kernels.product_variants import (
     ProductPlace,
     Variant,
@@ -46,7 +46,7 @@ from lamella.bridge.graph_to_kernels.rows import SIZES, RowInside, write_rows
 from lamella.bridge.graph_to_kernels.split_k import add_partial_sums, layout_of_sums
 from lamella.bridge.graph_to_kernels.split_kv_attention import SPLIT
 from lamella.bridge.graph_to_kernels.split_reductions import PARTIAL, reuses
-from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, plan_strips, write_strips
+from lamella.bridge.graph_to_kernels.strips import Chain, find_chain, write_strips
 from lamella.bridge.graph_to_kernels.tables import tabulate
 from lamella.bridge.graph_to_kernels.terms import TensorView, computing_type, stored_type
 from lamella.bridge.graph_to_kernels.tile_kernels import PACKED, SCALE
@@ -58,7 +58,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     prepare_product,
     walk_terms,
 )
-from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, find_winograd, write_winograd
+from lamella.bridge.graph_to_kernels.winograd import WINOGRAD, write_winograd
 from lamella.kernels.build import Builder, FreshNames
 from lamella.kernels.candidates import Candidate, Choose, Problem
 from lamella.kernels.launches import Layout, dense_layout
@@ -77,12 +77,12 @@ MOST_TRIED = 16
 NATIVE = ("exp", "tanh", "erf")
 """Functions that a GPU has instructions for."""
 LIBRARY = "library"
-"""What a variant is called whose product a library of the device computes."""
+"""The name of the candidate that a vendor library computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace:
-    """Where a group stands: which of its inputs never change, and where its tensors lie."""
+    """The context of a group: which of its inputs are constant, and the layouts of its tensors."""
 
     fixed: frozenset[str] = frozenset()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
@@ -99,18 +99,18 @@ class GroupWriter:
     operands: Mapping[str, Key]
     """The operand that each input and output is."""
     narrow: bool = False
-    """Whether factors of products of two activations may be rounded to bf16."""
+    """Whether operands of products of two activations may be rounded to bf16."""
     rounds: bool = False
     """Whether both are: they are those of an attention that no kernel of its own computes."""
     choose: Choose | None = None
-    """Decides between the ways to compute a product; without it the first one is taken."""
+    """The autotuner, which chooses between candidates; without it the default is taken."""
     functions: list[Function] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     products: int = 0
     partial: set[str] = field(default_factory=set)
     """Sums that go on from zeros, because no step writes every element."""
     _fixed: set[str] = field(default_factory=set)
-    """What kernels of the group make of inputs that never change."""
+    """Constant-folded tensors: what kernels of the group make of constant inputs."""
     _runs: list[Run] = field(default_factory=list)
     """The calls of row kernels, with their stages."""
     _whole: dict[str, bool] = field(default_factory=dict)
@@ -331,7 +331,7 @@ class GroupWriter:
         return self._as_candidate(written.name, written.kernels)
 
     def _detached(self) -> GroupWriter:
-        """A copy of this writer: what it writes belongs to nobody yet."""
+        """A copy of this writer, whose kernels are not part of the group."""
         return replace(
             self,
             functions=list(self.functions),
@@ -405,8 +405,8 @@ class GroupWriter:
         """A Winograd convolution in strips: their kernels are the same, and see other parts of the tensors."""
         if group.copies:
             raise Unsupported("strips store outputs once")
-        plan = find_winograd(prepare_product(group, self._views, self._real), self._real, fixed)
-        found = write_winograd(plan, self._views, self.target)
+        prepared = prepare_product(group, self._views, self._real)
+        found = write_winograd(prepared, self._views, self._real, self.target, fixed)
         for kernel in found.weights:
             self._add_tile(kernel)
         for item in found.strip:
@@ -421,8 +421,7 @@ class GroupWriter:
     def _add_chain(self, chain: Chain) -> None:
         """Depth-first fusion of a chain of products; what is no such chain is better written product by product."""
         fixed = frozenset((name, None) for name in self.place.fixed)
-        plan = plan_strips(chain, self._views, self._real, self.target, fixed)
-        for kernel in write_strips(plan, self._views):
+        for kernel in write_strips(chain, self._views, self._real, self.target, fixed):
             self._add_tile(kernel)
 
     def _add_tile(self, kernel: TileKernel) -> None:
@@ -446,8 +445,8 @@ class GroupWriter:
         for count in dict.fromkeys((_count_ends(stages), 1)):
             is_needed = hidden in {*self.stages.outputs, *_read(stages[count:])}
             with suppress(Unsupported):
-                found = find_pooling(stages[:count], self._views, self._real, self.target, is_needed)
-                self._add_tile(write_pooling(found, self._views))
+                kernel = write_pooling(stages[:count], self._views, self._real, self.target, is_needed)
+                self._add_tile(kernel)
                 return count
         raise Unsupported("it has no windows whose lanes lie closest")
 
@@ -524,7 +523,7 @@ class GroupWriter:
         self._add(function, operands, groups, faults)
 
     def _filled(self, tensor: str, stage: Contraction) -> int | None:
-        """The number that stands everywhere in a tensor before a stage; None where that is not known."""
+        """The constant that a tensor is filled with before a stage; None where it is not known."""
         before = self.stages.contractions[: self.stages.contractions.index(stage)]
         writers = [item for item in before if any(one.tensor == tensor for one in item.targets)]
         if len(writers) != 1 or writers[0].sign not in ASSIGNMENTS or len(writers[0].targets) != 1:

@@ -107,7 +107,7 @@ class _HorizontalFusion:
         return function, KernelCall(name, tuple(self.operands), groups, once=call.once)
 
     def _parameters_of(self, function: Function, call: KernelCall) -> dict[str, Value]:
-        """The parameters that stand for those of a part; what several parts have is one."""
+        """The parameters of the fused kernel for those of a part; what several parts read is one."""
         found: dict[str, Value] = {}
         for parameter, operand in zip(function.parameters, call.operands, strict=True):
             known = (

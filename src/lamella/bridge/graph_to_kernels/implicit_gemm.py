@@ -45,9 +45,9 @@ from lamella.lang.tensor.nodes.types import BOOL, INDEX
 
 LANE = Scalar("i32")
 MOST_WASTE = 6
-"""Columns that are computed for each that is stored."""
+"""The most columns that are computed for each that is stored."""
 MOST_STEPS = 512
-"""Copies along the sum that are written out."""
+"""The most copies along the sum that are unrolled."""
 ROW, COLUMN = "row tile", "column tile"
 
 
@@ -187,7 +187,7 @@ class _ImplicitGemmWriter:
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
     places: dict[str, Value] = field(default_factory=dict)
-    """The part of the sum that a work-group has, where there are several."""
+    """The part of the sum of a work-group, with split-K."""
 
     def write(self) -> TileKernel:
         """Write it."""

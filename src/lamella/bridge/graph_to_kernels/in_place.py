@@ -23,7 +23,7 @@ UNDO = ".undo"
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """An operation whose output is the next value of a state that only this operation reads."""
+    """An operation whose output is the next value of a state that no other operation reads."""
 
     operation: Operation
     state: str
@@ -52,7 +52,7 @@ def find_updates(graph: Graph) -> Iterator[StateUpdate]:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What an operation writes into a state, and the names of the operands that say where."""
+    """The assignment of new values into a state, and the names of the operands that say where."""
 
     formula: Contraction
     where: frozenset[str]
@@ -63,12 +63,12 @@ class Put:
         return tuple(loop.extent for loop in self.formula.loops if isinstance(loop.extent, int))
 
     def save(self, state: str) -> Contraction:
-        """What is overwritten, copied away."""
+        """The formula that saves what is overwritten."""
         (place,) = self.formula.targets
         return replace(self.formula, targets=(self._saved,), values=(replace(place, tensor=state),))
 
     def restore(self) -> Contraction:
-        """What was overwritten, copied back."""
+        """The formula that restores it."""
         return replace(self.formula, values=(self._saved,))
 
     @property
@@ -78,7 +78,7 @@ class Put:
 
 
 def find_put(formula: Contraction, kept: str) -> Put:
-    """What a formula writes where it does not keep a tensor; Unsupported where it does more than that."""
+    """The assignment of new values by a formula that keeps the rest of a tensor; Unsupported where it does more."""
     value = formula.values[0]
     if formula.sign != "=" or formula.condition is not None or len(formula.targets) != 1:
         raise Unsupported("it is no plain assignment")

@@ -30,7 +30,7 @@ SHORT, MANY = 1024, 1024
 GRAIN = 8
 """Elements of which the distance between rows is a multiple: 16 bytes of halves."""
 DECODED: Key = (".decoded", None)
-"""The temporary that holds what codes stand for."""
+"""The temporary of dequantised codes."""
 CODES = ("i8", *STORED_FLOATS)
 REAL = Scalar("f32")
 

@@ -29,7 +29,7 @@ from lamella.ops.lower import reachable
 ROW_BYTES, PIECE_BYTES = 64, 16
 """What the start of a part of a tensor is a multiple of, and its rows, where it is to be read as a tensor itself."""
 ALIASED = 512
-"""Rows of so many elements, or of a multiple, fall on the same few lines of the first cache."""
+"""Rows of a multiple of so many elements alias on the same few lines of the first-level cache."""
 PADDING = 16
 Halo = tuple[tuple[int, int], ...]
 
@@ -50,7 +50,7 @@ class LayoutPreference:
 
     halo: dict[int, tuple[int, int]] = field(default_factory=dict)
     padded: bool = False
-    """Whether its rows should not be a multiple of the cache's apart."""
+    """Whether its rows should be padded against cache aliasing."""
     plain: bool = False
     """Whether its last dimension should lie closest: products of what is not fixed go along it."""
     order: tuple[int, ...] | None = None
@@ -364,7 +364,7 @@ def _part_of(stages: Stages) -> Copy | None:
 
 
 def _sorted_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """The dimensions of some strides from outside to inside; those of one element where they stand."""
+    """The dimension order of some strides, outermost first; dimensions of one element stay where they are."""
     places = [place for place, size in enumerate(shape) if size > 1]
     moved = iter(sorted(places, key=lambda place: -strides[place]))
     return tuple(next(moved) if size > 1 else place for place, size in enumerate(shape))
@@ -499,7 +499,7 @@ COPY = "math.iden"
 
 
 def pinned_tensors(graph: Graph) -> set[str]:
-    """The tensors that others than operations of the graph see, which lie row by row."""
+    """The tensors that are visible outside of the graph, which lie row by row."""
     found = {item.name for item in members((*graph.inputs, *graph.outputs, *graph.variables))}
     found |= {item.tensor.name for item in graph.constants} | {item.value.name for item in graph.updates}
     for node in graph.nodes:

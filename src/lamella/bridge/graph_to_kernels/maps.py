@@ -29,7 +29,7 @@ def resolve(names: Mapping[tuple[str, int | None], str], element: Element) -> st
 
 @dataclass(frozen=True, slots=True)
 class MapFormula:
-    """A formula whose value can stand for an element: how its loops follow from the indices of the element."""
+    """A pointwise producer: how its loops follow from the indices of the element that is read."""
 
     member: MemberFormula
     target: Element

@@ -61,7 +61,7 @@ THREADS = SUBGROUPS * WARP
 CHUNK = SUBGROUPS * COLUMNS
 """Keys that are in local memory at once."""
 PAD = 8
-"""Elements behind each row in local memory, so that rows do not fall on the same banks."""
+"""Padding of rows in local memory against bank conflicts."""
 HEIGHTS = (32, 16)
 """Queries of a work-group."""
 FEWEST_QUERIES = 16
@@ -131,7 +131,7 @@ class _Sizes:
 
     @property
     def local_bytes(self) -> int:
-        """What all takes, each piece at a multiple of 64 bytes."""
+        """The bytes of local memory, each piece aligned to 64."""
         narrow = self.rows * (self.depth + PAD), self.tile, self.rows * (self.padded_keys + PAD)
         reductions = sum(item.formula.sign not in ASSIGNMENTS for item in self.roles.stages)
         wide = self.scores, (self.parts + 1) * self.rows * reductions
@@ -158,7 +158,7 @@ class _MmaAttentionWriter(AttentionWriter):
     thread: Value = Value("")
     """The number of a work-item in its work-group."""
     partial: dict[int, Value] = field(default_factory=dict)
-    """What work-items have of each reduction, by the number of its stage."""
+    """Partial reductions of work-items, by the number of the stage."""
 
     @property
     def _query(self) -> Form:

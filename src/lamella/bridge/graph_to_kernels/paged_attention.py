@@ -17,7 +17,7 @@ from lamella.base.errors import Unsupported
 from lamella.base.open_extent import is_open
 from lamella.base.records import dataclass
 from lamella.bridge.graph_to_kernels.accesses import Access, Axis
-from lamella.bridge.graph_to_kernels.decode_attention import pieces_at_once
+from lamella.bridge.graph_to_kernels.decode_attention import lane_elements, pieces_at_once
 from lamella.bridge.graph_to_kernels.delinearize import delinearize_group
 from lamella.bridge.graph_to_kernels.gemv import promise_vector_loads
 from lamella.bridge.graph_to_kernels.terms import TensorView, stored_type
@@ -43,12 +43,12 @@ FEWEST_KEYS = 256
 WAVES = 2
 """Work-groups that there should be for each multiprocessor."""
 LOWEST = -1e30
-"""Below every score that counts."""
+"""The score of masked keys, below every other."""
 SEQUENCE, HEAD, SPLIT, ROW, PLACE = "sequence", "head", "split", "row", "place"
 QUERY_HEAD, QUERY, PAGE, SLOT, COLUMN = "query head", "query", "page", "slot", "column"
 PARTS: Key = (f"{PACKED[0]}_parts", None)
 STATES: Key = (f"{PACKED[0]}_states", None)
-"""What work-groups leave: mixtures, and for each the largest score and the sum of exponentials."""
+"""Partial results: mixtures, and for each the largest score and the sum of exponentials."""
 REAL, LANE = Scalar("f32"), Scalar("i32")
 
 
@@ -68,7 +68,7 @@ class PagedAttention:
     depth: int
     width: int
     splits: int
-    """Work-groups that share the keys of a sequence."""
+    """Split-KV: work-groups that share the keys of a sequence."""
     causal: bool
     scale: float
     window: int | None
@@ -208,20 +208,12 @@ class PartsWriter:
             begin = builder.arith("max", begin, builder.arith("sub", self.length, behind))
         return builder.arith("max", begin, zero)
 
-    def _pieces(self, builder: Builder, extent: int) -> list[Value]:
-        """The elements of a vector that a work-item has: they lie side by side."""
-        each = extent // WARP
-        first = builder.arith("mul", self.lane, builder.constant(each))
-        return [
-            builder.arith("add", first, builder.constant(step)) if step else first for step in range(each)
-        ]
-
     def _load(
         self, builder: Builder, access: Access, values: Mapping[str, Value], extent: int
     ) -> list[Value]:
         """What a work-item has of a vector, as reals."""
         found = []
-        for place in self._pieces(builder, extent):
+        for place in lane_elements(builder, self.lane, extent):
             here = {**values, COLUMN: place}
             value = builder.load(access.memref, access.places(builder, here), Scalar(access.element))
             found.append(value if access.element == REAL.name else builder.cast(value, REAL))
@@ -344,7 +336,7 @@ class PartsWriter:
     def _leave(self, builder: Builder, sums: Sequence[Value], room: Value, states: Value) -> None:
         """Put the state of a subgroup into local memory."""
         plan = self.plan
-        each, places = 2 + plan.width // WARP, self._pieces(builder, plan.width)
+        each, places = 2 + plan.width // WARP, lane_elements(builder, self.lane, plan.width)
         for row in range(plan.rows):
             state, mixed = sums[row * each : row * each + 2], sums[row * each + 2 : (row + 1) * each]
             number = builder.constant(row)

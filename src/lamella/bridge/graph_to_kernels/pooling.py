@@ -42,7 +42,7 @@ from lamella.lang.tensor.nodes.types import FLOATS
 from lamella.ops.formula import Contraction, Element, Guard
 
 JOINED = ("+=", ">=")
-"""What windows give: sums, or largest elements."""
+"""The reductions of windows: sums and extremes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +56,24 @@ class Pooling:
     insides: tuple[tuple[int, int], ...]
     """The first and the last place of each axis of the image that is no halo."""
     taps: Mapping[str, int]
-    """The loops of a window."""
+    """The loops along a window."""
     epilogues: tuple[Epilogue, ...]
     tiles: ThreadTiles
 
     @property
     def target(self) -> Element:
-        """What a window gives."""
+        """The element of the output of a window."""
         return self.stage.targets[0]
 
     @property
     def borders(self) -> tuple[Border, ...]:
-        """Where the indices of a tile may be."""
+        """The valid ranges of the indices of a tile."""
         reach = {name: (0, last) for name, last in self.tiles.beginnings.items()}
         reach |= dict.fromkeys(self.taps, (0, 0))
         return tuple(Border(first, last, reach) for first, last in self.insides)
 
 
-def find_pooling(
+def _find_pooling(
     stages: Sequence[Contraction], tensors: Tensors, real: Scalar, target: Target, is_needed: bool
 ) -> Pooling:
     """The windows that the first stage reduces, with their epilogue; Unsupported says why there are none.
@@ -162,9 +162,11 @@ def _overlap(image: Access, name: str, extent: int, ordered: Sequence[str]) -> b
     return abs(axis.index.coefficient(name)) * (extent - 1) >= min(steps)
 
 
-def write_pooling(plan: Pooling, tensors: Tensors) -> TileKernel:
-    """The kernel of a pooling."""
-    return _PoolingWriter(plan, tensors).write()
+def write_pooling(
+    stages: Sequence[Contraction], tensors: Tensors, real: Scalar, target: Target, is_needed: bool
+) -> TileKernel:
+    """The kernel of a pooling; Unsupported says why there is none. With `is_needed` the windows' values leave too."""
+    return _PoolingWriter(_find_pooling(stages, tensors, real, target, is_needed), tensors).write()
 
 
 @dataclass(slots=True)

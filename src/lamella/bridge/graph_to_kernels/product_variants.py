@@ -53,7 +53,7 @@ from lamella.bridge.graph_to_kernels.tiled import (
     Tensors,
     find_tiles,
 )
-from lamella.bridge.graph_to_kernels.transposed_gemv import find_transposed_gemv, write_transposed_gemv
+from lamella.bridge.graph_to_kernels.transposed_gemv import write_transposed_gemv
 from lamella.kernels.fragments import COLUMNS
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check.kinds import BYTES
@@ -74,7 +74,7 @@ THREAD_SPEED, CORE_SPEED = 16e12, 300e12
 
 @dataclass(frozen=True, slots=True)
 class ProductPlace:
-    """What a product is written for: its tensors, the type of sums, the target, and what may be rounded."""
+    """The context of a product: its tensors, the type of sums, the target, and what may be rounded."""
 
     tensors: Tensors
     real: Scalar
@@ -304,8 +304,8 @@ def _row_counts(plan: Gemv) -> list[int]:
 
 
 def _transposed_gemv(group: ProductGroup, place: ProductPlace) -> list[Variant]:
-    plan = find_transposed_gemv(group, place.tensors, place.real, place.target)
-    return [Variant("subgroups that share the sum", partial(write_transposed_gemv, plan, place.tensors))]
+    written = write_transposed_gemv(group, place.tensors, place.real, place.target)
+    return [Variant("subgroups that share the sum", lambda: [written])]
 
 
 def _tiles(group: ProductGroup, place: ProductPlace) -> list[Variant]:

@@ -56,7 +56,7 @@ CODES = ("i8", *STORED_FLOATS)
 """Types of codes, those of 4 bits among them."""
 WORD = Scalar("i32")
 INTERLEAVED = "interleaved"
-"""The name under which the bytes of a row count."""
+"""The loop over the bytes of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Interleave:
     """The interleaved layout of the codes of a row."""
 
     codes: int
-    """Codes that a work-item reads at once."""
+    """Codes of a vectorised load."""
     unit: int
-    """Elements of the vectors that it reads at once."""
+    """Elements of a vectorised load of the vectors."""
     length: int
     """Elements of the sum."""
     loops: tuple[str, ...]

@@ -47,7 +47,7 @@ class TransposePlan:
     others: tuple[str, ...]
     piece: int
     """Steps of the loop along the input that a work-group has."""
-    turned: frozenset[Form]
+    transposed: frozenset[Form]
     """The places that are read through tiles."""
 
     @property
@@ -84,10 +84,10 @@ def plan_transpose(
         return None
     others = tuple(name for name in stage.loops if name not in (along, across))
     piece = _piece(extents[across], depth, extents[along])
-    turned = frozenset(form for tensor, form in far if tensors[tensor].element == F32)
-    plan = TransposePlan(kernel, stage, along, across, width, depth, others, piece, turned)
-    fits = all(_matrix_places(plan, form, spans[tensor]) for tensor, form in far if form in turned)
-    return plan if turned and fits else None
+    transposed = frozenset(form for tensor, form in far if tensors[tensor].element == F32)
+    plan = TransposePlan(kernel, stage, along, across, width, depth, others, piece, transposed)
+    fits = all(_matrix_places(plan, form, spans[tensor]) for tensor, form in far if form in transposed)
+    return plan if transposed and fits else None
 
 
 def _piece(extent: int, depth: int, width: int) -> int:
@@ -148,7 +148,7 @@ class TransposeWriter:
         found: dict[tuple[str, Form], Value] = {}
         for item in plan.stage.reads():
             key = (item.tensor, place_of(item, plan.kernel.table))
-            if key[1] in plan.turned and key not in found:
+            if key[1] in plan.transposed and key not in found:
                 element = stored_type(self.held[item.tensor].element)
                 memref = make_memref(element, (plan.width, plan.depth), local=True)
                 found[key] = self.builder.alloca(memref)

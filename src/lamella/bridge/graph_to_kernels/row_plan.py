@@ -45,7 +45,7 @@ MOST_LOCAL = 1 << 20
 SHARINGS = ((528, 8), (2112, 32))
 """Subgroups that a launch should have, as long as each of them takes so many steps of a row: many, if rows are long."""
 MOST_SHARERS = 32
-"""Subgroups of a work-group that share the steps of rows."""
+"""The most subgroups of a work-group that share rows."""
 FEWEST_SHARED_ELEMENTS = 1 << 14
 """Elements of a launch for which it is worth being no small one, which others might be joined with."""
 OPEN_ROOM = 512
@@ -75,7 +75,7 @@ class LocalTensor:
     strides: Mapping[str, int]
 
     def place(self, form: Form) -> Form:
-        """Where an element is that lies at a place of the whole tensor."""
+        """The place in local memory of a place of the whole tensor."""
         return Affine(
             0, tuple(sorted((name, self.strides[name]) for name, _ in form.terms if name in self.strides))
         )
@@ -91,18 +91,18 @@ class RowPlan:
     """The row loop along which the lanes go, where they do."""
     lanes: int
     shared: tuple[str, ...]
-    """Row loops whose steps are work-groups of their own."""
+    """Parallel row loops: their steps are work-groups."""
     cut: str | None
-    """The row loop that is shared out in pieces."""
+    """The tiled row loop."""
     piece: int
     looped: tuple[str, ...]
-    """Row loops inside a work-group."""
+    """Sequential row loops inside a work-group."""
     registers: frozenset[str]
     """Tensors of which a row has one element."""
     locals: Mapping[str, LocalTensor]
     """Tensors that are kept in local memory."""
     at_once: int = 1
-    """Steps over the lanes that are in flight at once: threads wait long for memory."""
+    """Unrolling: steps over the lanes that are in flight at once, for threads wait long for memory."""
     sharers: int = 1
     """Subgroups of a work-group that share the steps of each lane's row; where several do, it has no other rows."""
 

@@ -47,7 +47,7 @@ SIZES = (16, 32, 64)
 """Sizes of subgroups that a kernel may ask for."""
 I32 = Scalar("i32")
 SHARED_AT_ONCE = 8
-"""Steps of a subgroup that shares a row which are in flight at once."""
+"""Unrolling of a subgroup that shares a row: steps in flight at once."""
 LANE = "lane"
 """Stands for the number of the lane in places; no loop has this name."""
 LANE_FUNCTIONS = {"+=": "add", "<=": "min", ">=": "max"}
@@ -66,7 +66,7 @@ class RowKernel:
 
 @dataclass(frozen=True, slots=True)
 class RowInside:
-    """What a group holds that no argument of its kernels tells."""
+    """The context of a row kernel: what no argument of it tells."""
 
     temporaries: frozenset[str] = frozenset()
     """Tensors that are taken whole, because what a kernel takes of one tells its size."""
@@ -147,7 +147,7 @@ class _Arguments:
         self.spans = {name: mark(reaches[name].stop - reaches[name].start) for name in names}
 
     def views(self) -> dict[tuple[str, int | None], TensorView]:
-        """What terms know of the tensors."""
+        """The views of the tensors for terms."""
         return {
             (name, None): TensorView(memref, self.held[name].element, (self.spans[name],))
             for name, memref in self.memrefs.items()
@@ -191,11 +191,11 @@ class _Rows:
         self.sharer = Value("")
         """The number of the subgroup, where several share a row."""
         self._rooms: dict[str, Value] = {}
-        """Where they leave what each of them has of a sum."""
+        """Local memory for partial reductions."""
         self._first: Value | None = None
         """Whether a work-item is the one of its row that stores what all of them know."""
         self._exists: Value | None = None
-        """Whether its row is there; None where all of them are."""
+        """Whether the row of a work-item exists; None where all of them do."""
         self._shared: str | None = None
         """The loop of the pass whose steps they share."""
         self._is_last = False

@@ -54,7 +54,7 @@ class CumulativeSum:
         return tuple(name for name in self.extents if name != self.loop)
 
     def start(self, builder: Builder) -> Value:
-        """What joins with an element to that element."""
+        """The identity of the scan."""
         real = self.kind == ELEMENTS[F32]
         if self.sign in ("+=", "*="):
             one = int(self.sign == "*=")
@@ -67,7 +67,7 @@ class CumulativeSum:
         return infinity if self.sign == "<=" else builder.arith("neg", infinity, type_=self.kind)
 
     def join(self, builder: Builder, left: Value, right: Value) -> Value:
-        """Two joined values, NaN as soon as one is."""
+        """The combiner of the scan, NaN as soon as one value is."""
         if self.sign in ("<=", ">="):
             return extreme(builder, JOINS[self.sign], self.kind, left, right)
         return builder.arith(JOINS[self.sign], left, right, type_=self.kind)

@@ -66,7 +66,7 @@ class SharedTransposePlan:
     across: TiledLoop
     others: tuple[str, ...]
     transposed: tuple[Key, ...]
-    """What is read through tiles."""
+    """The accesses that go through tiles."""
 
     @property
     def groups(self) -> int:

@@ -17,7 +17,7 @@ from lamella.ops.lower import reachable
 
 
 def read_softmax(roles: AttentionRoles) -> SoftmaxReader:
-    """What is made of the scores of an attention; Unsupported where that is no softmax."""
+    """Recognise softmax among the row operations of an attention; Unsupported where it is none."""
     reading = SoftmaxReader(roles.attention.scores.targets[0].tensor)
     for stage in roles.stages:
         reading.read(stage.formula.sign, stage.formula.targets[0], stage.formula.values[0])
@@ -30,7 +30,7 @@ def read_softmax(roles: AttentionRoles) -> SoftmaxReader:
 
 
 def divided(end: Epilogue, roles: AttentionRoles, softmax: SoftmaxReader) -> Epilogue:
-    """What follows a mixture of weights that were not divided by their sum, of one that is."""
+    """The epilogue of a normalised mixture, from that of one whose weights were not divided by their sum."""
     if softmax.weights:
         return end
     value = _without_division(end.formula.values[0], roles.attention.mixture.targets[0].tensor, softmax.total)
@@ -74,7 +74,7 @@ class SoftmaxReader:
     """Logarithms of sums."""
 
     def stored(self, roles: AttentionRoles) -> list[Element]:
-        """Those of them that others read."""
+        """The row values that others read."""
         return [item for name, item in self.logs.items() if name in roles.attention.outputs]
 
     def read(self, sign: str, element: Element, value: Term) -> None:
@@ -159,7 +159,7 @@ def is_reals(terms: Sequence[Term]) -> TypeGuard[Sequence[Element]]:
 
 
 def without_guard(term: Term, tensor: str, number: float) -> Term | None:
-    """What a term is but where an element of a tensor is a number, and it is 0; None where it is no such choice."""
+    """The term of `x == number ? 0 : term`, a guard against an empty row; None where it is no such choice."""
     if not isinstance(term, Apply) or term.function != "?:":
         return None
     condition, nothing, rest = term.operands

@@ -31,14 +31,14 @@ from lamella.ops.formula import Scalar as Term
 from lamella.ops.lower import reachable
 
 COUNTS = (2, 4, 8)
-"""Into how many parts a sum may be cut."""
+"""Split factors."""
 FEWEST_SPLIT_STEPS = 256
-"""Steps of a part, at least: a pipeline has to begin and to end."""
+"""The fewest steps of a part: a pipeline has to fill and to drain."""
 SMALL_TILE = (32, 64)
 FEW_GROUPS, FULL_GROUPS = 32, 132
 """Work-groups of such tiles that leave most of a GPU idle, and as many as are wanted."""
 LEAST_SAVED = 1536
-"""Steps that a sum is shorter by in parts, at least, so that it is worth the launch that adds these up."""
+"""The fewest steps that split-K must save in each tile, to be worth the launch that adds the parts."""
 
 
 def layout_of_sums(group: ProductGroup, tensors: Tensors) -> Tensors:

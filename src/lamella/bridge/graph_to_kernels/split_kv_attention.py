@@ -49,10 +49,10 @@ FEWEST_KEYS = 64
 AT_ONCE = 4
 """Keys of a subgroup whose vectors are in flight at once."""
 HIDDEN = -(2.0**120)
-"""Less than any score; a number, so that its difference to itself is one."""
+"""The score of masked keys: less than any; a number, so that its difference to itself is one."""
 PART = "part"
 SPLIT = ".split"
-"""With which the names begin of what the work-groups of a head leave for the second kernel."""
+"""How the names of the temporaries of partial results begin."""
 PARTS: Key = (f"{SPLIT}_parts", None)
 MOST: Key = (f"{SPLIT}_most", None)
 TOTAL: Key = (f"{SPLIT}_total", None)
@@ -115,11 +115,11 @@ class _State:
     sums: list[list[Value]]
 
     def values(self) -> list[Value]:
-        """All of it in a row."""
+        """The state as a list of values, as loops carry it."""
         return [*self.most, *self.total, *(item for row in self.sums for item in row)]
 
     def taken(self, values: Sequence[Value]) -> _State:
-        """The same of other values in that order."""
+        """A state from such a list."""
         count, each = len(self.most), len(self.sums[0])
         rest = values[2 * count :]
         rows = [list(rest[start : start + each]) for start in range(0, len(rest), each)]
@@ -137,7 +137,7 @@ class _PartWriter(AttentionWriter):
     first: Value = Value("")
     """The first key of a subgroup, one of those of all parts."""
     last: list[Value] = field(default_factory=list)
-    """The last key that each query sees; nothing where all are."""
+    """The last visible key of each query; nothing where all are visible."""
 
     @property
     def _query(self) -> Form:
@@ -374,7 +374,7 @@ class _JoinWriter:
     tensors: Tensors
     parts: int
     divides_weights: bool
-    """Whether weights are divided by their sum, not the mixture: that of no keys is no number then, else 0."""
+    """Whether weights are divided by their sum, not the mixture: without keys that is NaN then, else 0."""
     parameters: Parameters = field(default_factory=Parameters)
     accesses: dict[int, Access] = field(default_factory=dict)
 

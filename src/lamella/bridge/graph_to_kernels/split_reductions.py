@@ -21,9 +21,9 @@ from lamella.ops.lower import reachable
 _Term = TypeVar("_Term")
 
 MOST_REUSE = 8
-"""Steps for each element of the tensors of a sum beyond which it wants tiles and not rows."""
+"""Data reuse (steps for each element) beyond which a sum wants tiles and not rows."""
 PARTIAL = "/partial"
-"""How the name of a tensor ends that holds sums of parts."""
+"""How the names of tensors of partial sums end."""
 SHARED_STEPS, THREAD_SHARED_STEPS = 1 << 17, 1 << 13
 """Steps of one sum for which it is worth sharing them out, on a processor and on a GPU."""
 MOST_PARTS, MOST_THREAD_PARTS = 64, 1 << 11
@@ -38,7 +38,7 @@ MOST_COLUMNS = 1 << 17
 MOST_COUNTS = 1 << 12
 """Sums of the same elements for which threads are few."""
 FEW_SUMS = 4
-"""Sums that leave threads without work if each is one work-group's."""
+"""Sums that leave threads idle if each is one work-group's."""
 
 
 def split_reductions_over_threads(stages: Stages, has_threads: bool = False) -> Stages:

@@ -37,10 +37,10 @@ FLAT, FEW_GROUPS = 128, 64
 ATOMIC = ("i32", "i64")
 """Integers of which a GPU keeps the largest that is stored."""
 SHORT = 2
-"""Steps of a loop that are written one after the other."""
+"""Steps of a loop that is unrolled."""
 UNROLLED = Dictionary((DictionaryEntry("unroll", True),))
 AHEAD = 8
-"""Elements that a thread loads before it needs the first."""
+"""Software pipelining: elements that a thread loads before it needs the first."""
 MANY_AT_ONCE = Dictionary((DictionaryEntry("unroll", AHEAD),))
 UNKNOWN = ""
 """Stands for the index of a place that no affine form tells."""
@@ -48,7 +48,7 @@ UNKNOWN = ""
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a target holds before the steps of a contraction."""
+    """The initial content of a target, before the steps of a contraction."""
 
     started: bool
     """Whether they go on from it."""
@@ -68,7 +68,7 @@ class LoopSplit:
     inner: tuple[str, ...]
     extents: Mapping[str, int]
     held: bool
-    """Whether each work-item writes one place only, so that the value can be held while the inner loops run."""
+    """Whether each work-item writes one place only, so that the value stays in a register while the inner loops run."""
     covers: bool
     """Whether the steps write every element of the target."""
     windows: Mapping[str, Window] = field(default_factory=dict)
@@ -87,9 +87,9 @@ class LoopSplit:
     """Places of all loops over groups and items together that a work-group takes, each its own work-item's; 0 for
     loops one inside the other."""
     ahead: bool = False
-    """Whether the innermost loop loads several elements before it joins them: threads wait for each of them."""
+    """Whether the innermost loop loads several elements before it combines them: threads wait for each of them."""
     running: bool = False
-    """Whether each step of the inner loop goes on from what the one before wrote: a work-item holds that."""
+    """Whether it is a recurrence: each step of the inner loop goes on from the one before, held in a register."""
     latest: bool = False
     """Whether steps that write one place may run at once, because the last of them writes the largest number."""
 
@@ -317,7 +317,7 @@ def terms(contraction: Contraction) -> Iterator[object]:
 
 
 def count_steps(names: Sequence[str], steps: LoopSplit) -> int:
-    """How many steps some loops have together."""
+    """The number of iterations of some loops together."""
     found = 1
     for name in names:
         found *= steps.extents[name]

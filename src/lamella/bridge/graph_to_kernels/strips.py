@@ -52,13 +52,13 @@ from lamella.ops.formula import Apply, Contraction, Element, Guard, Index
 REAL = Scalar("f32")
 BYTES = 4
 STRIP_BYTES = 512 << 10
-"""What the rows of a strip may take, so that they stay in the second cache."""
+"""The most bytes of the rows of a strip, so that they stay in the second-level cache."""
 TALLEST = 8
 """Rows of a strip that lanes walk along before they go on to the next channels."""
 BANDS = 8
 """Work-groups that there should be, so that threads can share them."""
 MOST_TWICE = 6
-"""Of the rows of a band one in so many may be computed for the next band again."""
+"""The most rows of a band that are recomputed for the next band, one in so many."""
 MOST_SIDES = 32
 """Places of zeros round a row, each of which is written by code of its own."""
 BAND = "band"
@@ -104,7 +104,7 @@ def _read(stages: Sequence[Contraction]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """What the dimensions of the tensors of a chain are: rows, places of a row, and elements of a place."""
+    """The roles of the dimensions in a chain: rows, places of a row, and elements of a place."""
 
     rows: int
     across: int
@@ -199,7 +199,7 @@ class StripPlan:
         return self.window.reached(self.strip), self.strip
 
 
-def plan_strips(
+def _plan_strips(
     chain: Chain, tensors: Tensors, real: Scalar, target: Target, fixed: frozenset[Key]
 ) -> StripPlan:
     """The strips of a chain; Unsupported says why there are none."""
@@ -316,8 +316,11 @@ def _cut_rows(window: StripWindow, inside: Sequence[Inside], rows: int) -> tuple
 # --- the kernel -----------------------------------------------------------------------------------------------
 
 
-def write_strips(plan: StripPlan, tensors: Tensors) -> list[TileKernel]:
-    """The kernels of a chain: those that pack its factors, and its own."""
+def write_strips(
+    chain: Chain, tensors: Tensors, real: Scalar, target: Target, fixed: frozenset[Key]
+) -> list[TileKernel]:
+    """The kernels of a chain: those that pack its operands, and its own; Unsupported says why there are none."""
+    plan = _plan_strips(chain, tensors, real, target, fixed)
     keys = [(f"{PACKED[0]}{number}", None) for number in range(3)]
     packed = [write_pack(plan.first, keys[0])]
     packed += [] if plan.middle.packed is None else [write_depthwise_pack(plan.middle, keys[1])]

@@ -22,7 +22,7 @@ class TermTable:
         self._forms: dict[int, Form | None] = {}
 
     def key(self, term: Scalar | Guard | None) -> object:
-        """What tells a term of this table from others."""
+        """The identity of a term of this table."""
         if isinstance(term, Index):
             return term
         if isinstance(term, Guard):

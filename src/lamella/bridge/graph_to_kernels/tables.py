@@ -96,7 +96,7 @@ class _Tables:
         return Apply(term.function, tuple(map(self._term, term.operands)), term.type)
 
     def _index(self, index: Term | Guard, size: int) -> Term | Guard:
-        """An index; one that is replaced outside becomes the place that it stands for."""
+        """An index; a guarded one that is replaced outside becomes its replacement."""
         if not isinstance(index, Guard):
             return self._term(index)
         if index.below is None or index.above is None:

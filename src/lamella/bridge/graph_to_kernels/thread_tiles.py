@@ -23,7 +23,7 @@ from lamella.lang.tensor.nodes import Scalar, Value
 from lamella.lang.tensor.nodes.types import BOOL, INDEX
 
 MOST_TAPS = 128
-"""Steps of a sum that are written without a loop."""
+"""The most steps of a sum that are unrolled."""
 MOST_STEPS = 400
 """The same of all sums of a tile."""
 MOST_SUMS = 16
@@ -31,7 +31,7 @@ MOST_SUMS = 16
 MOST_LOADED = 144
 """Elements that a tile loads: registers hold them."""
 WARPS = 16
-"""Subgroups that a multiprocessor should have, so that it always has one that waits for nothing."""
+"""Occupancy: warps that a multiprocessor should have, so that one of them can always issue."""
 STEPS_OF_A_LOAD, START, END = 4, 32, 8
 """Steps that take as long as a load; the loads that finding a tile is worth, and what is made of one of its sums."""
 LANE = Scalar("i32")
@@ -115,7 +115,7 @@ class ThreadTiles:
         return number
 
     def shifted(self, builder: Builder, values: Mapping[str, Value], number: int) -> dict[str, Value]:
-        """Where the loops stand at an element of a tile."""
+        """The loop indices of an element of a tile."""
         moved = {
             name: builder.arith("add", values[name], builder.constant(step))
             for name, step in self.steps(number).items()
@@ -171,7 +171,7 @@ class TileElements:
     borders: Sequence[Border] = ()
     """One for each axis, where indices may leave the tensor."""
     outside: Value | None = None
-    """What stands there for an element."""
+    """What stands for an element outside."""
     elements: dict[tuple[int, ...], Value] = field(default_factory=dict)
     indices: dict[tuple[int, int], Value] = field(default_factory=dict)
     tests: dict[tuple[int, int], list[Value]] = field(default_factory=dict)

@@ -45,20 +45,20 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.nodes.types import FLOATS, INDEX
 
 PACKED: Key = (".packed", None)
-"""The temporary that holds the packed factor."""
+"""The temporary of the packed operand."""
 SCALE = ".scale"
-"""How the names of temporaries begin that hold scales."""
+"""How the names of temporaries of scales begin."""
 COPIED, COPIED_ONCE = 16, 4
 """Columns that packing copies at a time, in every run and once: the shorter code is compiled in half the time, and no
 slower where weights come from memory."""
 NARROWER = 4
 """Columns of the tiles behind the whole ones, where the number of columns is open."""
 STRAIGHT = 4
-"""Steps of the inner sum that are written without a loop."""
+"""Steps of the inner sum that are unrolled without a loop."""
 DEPTHS = (2, 1)
-"""Steps of the inner sum in one turn of its loop, whichever divides it first."""
+"""Unrolling factors of the inner sum, whichever divides it first."""
 THREAD_DEPTHS = (8, 4, 2, 1)
-"""The same where work-items are threads, which have loads in flight for all of them."""
+"""The same on GPUs, where all loads of a trip are in flight at once."""
 QUAD = 4
 QUAD_DEPTHS = (16, 8, QUAD)
 """The same where four products are added at a time."""
@@ -233,7 +233,7 @@ class ProductWriter:
     tensors: Mapping[Key, TensorView]
     parameters: Parameters = field(default_factory=Parameters)
     own: frozenset[Key] = frozenset()
-    """Tensors in memory of the kernel's own, which are no parameters."""
+    """Tensors in local memory, which are no parameters."""
     packed: Key = PACKED
     """The packed factor."""
     accesses: dict[int, Access] = field(default_factory=dict)
@@ -242,13 +242,13 @@ class ProductWriter:
     """The column factor, for each step of the inner sum that a step of the packed factor holds."""
     scales: list[Scale] = field(default_factory=list)
     start: Epilogue | None = None
-    """What the sums begin at, where it is not 0."""
+    """The initial value of the sums, where it is not 0."""
     tiles: tuple[Value, Value] | None = None
     """The first tile of columns, and the one behind the last, where not all of them are computed."""
     steps: tuple[Value, Value, int] | None = None
     """The first group of steps of the inner sum, the one behind the last, and how many steps a group has, likewise."""
     resumed: bool = False
-    """Whether sums go on from what the output holds."""
+    """Whether sums accumulate into what the output holds."""
 
     def write(self) -> TileKernel:
         """Write it."""

@@ -49,15 +49,15 @@ PAIR = "pair"
 PACKS = {"bf16": 2, "i8": 4}
 """Products of two such factors that instructions add at a time."""
 LARGEST_SUM = 1 << 17
-"""Products of two 8-bit integers, fewer of which always have a sum of 32 bits."""
+"""The most products of two 8-bit integers whose sum fits 32 bits."""
 UNIT = "unit"
 """A loop of one step, which counts nothing."""
 SPARE_REGISTERS = 4
-"""Registers that a tile leaves for columns of the row factor and for a spread element of the other."""
+"""Registers that a tile leaves for columns of the row operand and for a broadcast element of the other."""
 FEWEST_STEPS = 512
 """Multiplications below which a contraction is not worth tiles."""
 BLOCK_BYTES = 384 << 10
-"""What the columns of a work-group may read so that it stays in the second cache while panels pass by."""
+"""Cache blocking: the most bytes that the columns of a work-group read, to stay in the second-level cache."""
 THREAD_COLUMNS = 8
 """Columns of a tile where work-items are threads: small tiles, so that there are many."""
 GROUP_STEPS = 1 << 16
@@ -84,7 +84,7 @@ class ProductGroup:
     epilogues: tuple[Contraction, ...] = ()
     """`z = f(y, …)`, one for each output; none where the target itself leaves."""
     prologue: tuple[Contraction, ...] = ()
-    """`s += g(x, …)`, then `v = f(x, s, …)`, which one of the factors is: what its kernel computes on the way."""
+    """The prologue of an operand, `s += g(x, …)`, then `v = f(x, s, …)`, which its kernel computes on the fly."""
     parts: int = 1
     """Gates: parts of its rows that epilogues read together, as items of the target: `y[i]` is that of every part."""
     copies: tuple[Contraction, ...] = ()
@@ -151,7 +151,7 @@ class TiledProduct:
     widths: tuple[int, ...]
     """Columns of a tile along each column loop."""
     blocked: int
-    """Which column loop is shared out in blocks; the steps of those before it are work-groups of their own."""
+    """The column loop that is cache-blocked; the steps of those before it are work-groups of their own."""
     block: int
     """Steps of that loop in a block."""
     nibbles: bool = False
@@ -272,9 +272,9 @@ class PreparedProduct:
     numbers: tuple[tuple[float, ...], tuple[float, ...]]
     """For each factor the table in which its codes are looked up, where they are."""
     prologue: tuple[Epilogue, ...] = ()
-    """What stands before a factor, in the loops of the product."""
+    """The prologue of an operand, in the loops of the product."""
     copies: tuple[Epilogue, ...] = ()
-    """Ends once more in another type."""
+    """Outputs once more in another type."""
 
     @property
     def stored(self) -> tuple[Epilogue, ...]:
@@ -283,7 +283,7 @@ class PreparedProduct:
 
     @property
     def outputs(self) -> list[Access]:
-        """Where the outputs lie."""
+        """The accesses of the outputs."""
         return [self.accesses[id(item)] for end in self.stored for item in end.formula.targets]
 
     def factor(self, key: Key, loop: str) -> Access:
@@ -609,7 +609,7 @@ def itself(product: Contraction, target: Element, extents: Mapping[str, int], te
 
 
 def meet(pairs: Sequence[tuple[Element, Sequence[Form]]], own: Mapping[str, int]) -> dict[str, Form]:
-    """The loops of a formula as forms over others, given tensors of which it is known where those others reach."""
+    """The loops of a formula as forms over the loops of another, by the tensors that both index."""
     found: dict[str, Form] = {}
     for element, places in pairs:
         for index, place in zip(element.indices, places, strict=True):

@@ -77,7 +77,7 @@ class TransposedGemv:
         return prod(self.found.extents[name] for name in self.outer) * self.blocks
 
 
-def find_transposed_gemv(
+def _find_transposed_gemv(
     group: ProductGroup, tensors: Tensors, real: Scalar, target: Target
 ) -> TransposedGemv:
     """The plan of a transposed GEMV; Unsupported says why there is none."""
@@ -106,9 +106,9 @@ def find_transposed_gemv(
     )  # fmt: skip
 
 
-def write_transposed_gemv(plan: TransposedGemv, tensors: Tensors) -> list[TileKernel]:
-    """The kernel of a transposed GEMV."""
-    return [_TransposedGemvWriter(plan, tensors).write()]
+def write_transposed_gemv(group: ProductGroup, tensors: Tensors, real: Scalar, target: Target) -> TileKernel:
+    """The kernel of a transposed GEMV; Unsupported says why there is none."""
+    return _TransposedGemvWriter(_find_transposed_gemv(group, tensors, real, target), tensors).write()
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class WinogradProduct:
 
     @property
     def strips(self) -> int:
-        """How many strips the rows of tiles are cut into, all of the same height."""
+        """The number of strips of rows of tiles, all of the same height."""
         rows, across = (self.found.extents[name] // STEP for name in self.columns)
         channels = self.found.extents[self.row], self.found.extents[self.channel]
         row = across * prod(self.found.extents[name] for name in self.batch) * sum(channels)
@@ -92,7 +92,7 @@ class WinogradProduct:
         )
 
     def move(self, access: Access) -> int:
-        """How many elements on the next strip begins."""
+        """The offset from one strip to the next, in elements."""
         return access.stride(self.columns[0]) * STEP * self.extents[self.columns[0]]
 
     def access(self, *names: str) -> Access:
@@ -119,7 +119,7 @@ class WinogradProduct:
         return self.access(POINT, *self.batch, *self.columns, self.row)
 
 
-def find_winograd(found: PreparedProduct, real: Scalar, constant: frozenset[Key]) -> WinogradProduct:
+def _find_winograd(found: PreparedProduct, real: Scalar, constant: frozenset[Key]) -> WinogradProduct:
     """The plan of a convolution; Unsupported where it is none of windows of 3x3, or would not gain by it."""
     elements = {item.element for item in (*found.factors, *found.outputs)}
     weight = next((place for place in (0, 1) if found.keys[place] in constant), 2)
@@ -189,8 +189,11 @@ class WinogradKernels:
     strips: int
 
 
-def write_winograd(plan: WinogradProduct, tensors: Tensors, target: Target) -> WinogradKernels:
-    """The kernels of a convolution."""
+def write_winograd(
+    found: PreparedProduct, tensors: Tensors, real: Scalar, target: Target, constant: frozenset[Key]
+) -> WinogradKernels:
+    """The kernels of a convolution; Unsupported where it is none of windows of 3x3, or would not gain by it."""
+    plan = _find_winograd(found, real, constant)
     *packed, product = _write_products(plan, target)
     fixed = StripKernel(product, (0,) * len(product.parameters))
     strip = _write_input(plan), fixed, _OutputWriter(plan, tensors).write()

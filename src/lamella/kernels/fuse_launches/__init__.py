@@ -32,14 +32,14 @@ from lamella.kernels.launches import Launch, LaunchList
 from lamella.lang.tensor.nodes import Function
 
 SHARED_SUBGROUPS = 8
-"""Subgroups of a work-group that makes by itself what it reads."""
+"""Subgroups of a work-group that recomputes what it reads."""
 MOST_PHASES = 24
 BESIDE_SUBGROUPS = 4
-"""Subgroups of a work-group of launches that run side by side."""
+"""Subgroups of a work-group of horizontally fused launches."""
 MULTIPROCESSORS = 132
-"""Those of a GPU for which it is decided what is worth doing again: it changes no number."""
+"""Those of the GPU for which it is decided what is worth recomputing: it changes no number."""
 MOST_REPEATED = 1 << 13
-"""Work-groups of a launch up to which each of them may do again what a small launch did."""
+"""The most work-groups of a launch that may each recompute what a small launch did."""
 
 
 def fuse_launches(

@@ -54,15 +54,15 @@ from lamella.lang.tensor.nodes import (
 from lamella.lang.tensor.nodes.types import INDEX
 
 MOST_LOCAL = 48 << 10
-"""Bytes of local memory that a work-group has without asking for more."""
+"""Local memory of a work-group without asking for more."""
 SETTLED = "settled"
 """The attribute of a parameter all of whose loads that count read what was written before the list began."""
 MOST_CONSUMER_GROUPS = 256
-"""Work-groups of an consumer: what each of them touches is looked at."""
+"""The most work-groups of a consumer, for the footprint of each is computed."""
 MOST_TEAM = 16
-"""Work-groups that do the same again."""
+"""The most work-groups that recompute the same."""
 BEFORE = (Alloca, Arith, Builtin, Cast, Compare, Constant)
-"""What an consumer does before its work-items begin."""
+"""What a consumer does before its work-items begin."""
 WITHIN = (*INSIDE, Barrier, Builtin, For, If)
 """What its work-items do."""
 
@@ -74,7 +74,7 @@ class Sharing:
     teams: int
     """Of neighbouring work-groups; each team touches memory of its own."""
     parts: Mapping[str, GroupSlice]
-    """What each team has of the buffers that are written."""
+    """The slices of each team of the buffers that are written."""
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class ConsumerFusion:
         for place in consumer.launch.writes:
             buffer = consumer.launch.arguments[place].buffer
             if buffer in made:
-                raise Unsupported("an consumer and what it takes over write the same memory")
+                raise Unsupported("a consumer and what it takes over write the same memory")
             _find_part(own[buffer])
         return {name: _find_part(touched[name]) for name in touched.keys() & made}
 
@@ -201,7 +201,7 @@ class _ConsumerWriter:
     consumer: Phase
     teams: int
     forwarded: set[str] = field(default_factory=set)
-    """Buffers of which one row is taken from where it was made."""
+    """Buffers of which one row is forwarded from where it was made."""
 
     def write(self, name: str, settled: set[str]) -> Function:
         """Write it."""

@@ -31,7 +31,7 @@ class _EarlyLoads:
     unchanging: tuple[int, ...]
     settled: tuple[int, ...]
     askew: tuple[int, ...]
-    """Arguments that do not begin at a multiple of what is promised of them."""
+    """Arguments that are less aligned than is promised of them."""
     settles: bool
 
     def __bool__(self) -> bool:

@@ -51,19 +51,19 @@ class GroupSlice:
 
 @dataclass(slots=True)
 class PhaseMemory:
-    """What the parameters of a fused kernel are: buffers that one view shows as they were, others as one row."""
+    """The parameters of a fused kernel: buffers that one view shows as they were, others as one row."""
 
     whole: LaunchList
     phases: Sequence[Phase]
     private: set[str]
     repeated: bool
     parts: Mapping[str, GroupSlice] = field(default_factory=dict)
-    """What one work-group touches of each buffer that is written, where each does what it alone reads."""
+    """The slice of each written buffer of a work-group, where each computes what it alone reads."""
     views: dict[str, BufferView] = field(default_factory=dict)
     kept: dict[str, Parameter] = field(default_factory=dict)
     """The parameters of buffers that keep their type."""
     local: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Element and size of what lies in local memory."""
+    """Element type and size of what lies in local memory."""
     written: set[str] = field(default_factory=set)
     has_fault: bool = False
 
@@ -135,7 +135,7 @@ class PhaseWriter:
     values: dict[str, Value] = field(default_factory=dict)
     """What holds each buffer."""
     bases: dict[str, Value] = field(default_factory=dict)
-    """Where the part of a buffer begins that a work-group has in local memory, where that is not the start."""
+    """Where the slice of a buffer in local memory begins, where that is not the start."""
 
     def key(self, phases: Sequence[Phase], repeated: bool) -> object:
         """What makes two fused kernels equal."""
@@ -240,7 +240,7 @@ class PhaseWriter:
     def write_groups(
         self, builder: Builder, phase: Phase, groups: int, taken: int, first: Value | None = None
     ) -> None:
-        """Some work-groups of a launch from the first on, one for each free subgroup."""
+        """Some work-groups of a launch from a first one on, one for each free subgroup."""
         own, taken = builder.cast(builder.builtin("subgroup_id", LANE), INDEX), taken % self.subgroups
         count = builder.constant(self.subgroups)
         if taken:
@@ -324,7 +324,7 @@ class SpmdWriter:
     spans: Mapping[tuple[str, str], int]
     """How far some values lie behind others."""
     rows: Mapping[str, StoredRow] = field(default_factory=dict)
-    """The row of each memref that the kernel stores itself: its values are taken from where they come from."""
+    """The rows that the kernel stores itself, by memref: loads of them are forwarded."""
 
     def write(self, builder: Builder, statements: Sequence[Statement]) -> None:
         """Write them behind what a builder has."""

@@ -41,7 +41,7 @@ MOST_STEPS = 512
 MOST_ROUNDS = 2
 """Work-groups of a small launch for each subgroup that takes them."""
 LAUNCH_BYTES = 1 << 17
-"""What one multiprocessor moves in the time that a launch costs, 1.8 µs."""
+"""The bytes that one multiprocessor moves in the time that a launch costs, 1.8 µs."""
 PURE = (Constant, Arith, Cast, Compare, Math, Load)
 INSIDE = (*PURE, Store, Yield, SubgroupBroadcast, SubgroupOperation)
 """Instructions of work-items that phases may have, beside loops and branches."""

@@ -18,7 +18,7 @@ from lamella.backend.cpu.run.pool import alone_code, count_threads, shared_pool
 from lamella.backend.cpu.run.stored import StoredGraph, decode_graph, encode_graph
 from lamella.backend.executor import GraphExecutable
 from lamella.backend.executor.stored import StoredExecutable
-from lamella.base.aside import may_fork, run_aside
+from lamella.base.child_process import may_fork, run_in_child
 from lamella.base.diagnostic import LamellaError
 from lamella.base.mapping import release_heap, release_library
 from lamella.base.object_cache import ObjectCache
@@ -120,7 +120,7 @@ def _compile_aside(model: Model, options: Options, store: ObjectCache, key: byte
         look(int(done), int(total))
 
     look = COMPILING.get()
-    if not run_aside(work, told):
+    if not run_in_child(work, told):
         return None
     content = store.get(key)
     return None if content is None else decode_graph(content, options.limits, options.threads or None)

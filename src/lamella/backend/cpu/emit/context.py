@@ -17,7 +17,7 @@ Walk: TypeAlias = "Callable[[EmitContext, Sequence[Statement]], tuple[RunValue, 
 
 
 class TileStream(Protocol):
-    """What emits tiles that TMA brings, and their products."""
+    """The protocol of what emits tiles that come by TMA, and their products."""
 
     def take(self, statement: Statement) -> bool:
         """Whether it emits a statement itself; whatever it is, sums that the statement uses are ready then."""
@@ -54,15 +54,15 @@ class EmitContext:
     threads: bool = False
     """Whether each work-item is a thread of its own."""
     members: str = "-1"
-    """There, which threads of its warp are its subgroup: an i32 operand, a bit for each."""
+    """There, the member mask of its subgroup in the warp: an i32 operand, a bit for each thread."""
     fragments: bool = False
-    """There, whether the tensor cores compute its matrix products: matrices lie in registers as those want them."""
+    """There, whether matrices are fragments of the tensor cores."""
     early: bool = False
-    """Whether the kernel may be started before the one before it has ended, on a GPU."""
+    """Whether the kernel may start before its predecessor has ended (programmatic dependent launch), on a GPU."""
     settles: bool = False
-    """There, whether the next one may start only when those before this one have ended."""
+    """There, whether it waits itself before it lets its dependents start."""
     waits: frozenset[str] | None = None
-    """There, while it has not waited for that one: the arrays that it may read all the same."""
+    """There, while it has not waited for its predecessor: the arrays that it may read all the same."""
     pairs: dict[str, str] = field(default_factory=dict)
     """There, loads of reals of 8 bits that are neighbours: the name of the second by that of the first."""
     joined: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from lamella.backend.cpu.emit.matrices.layout import (
     named_matrix,
     uniform,
 )
-from lamella.backend.cpu.emit.memory.addresses import passed_by_fixed
+from lamella.backend.cpu.emit.memory.addresses import noalias_metadata
 from lamella.backend.cpu.emit.scalars import combine, make_constant
 from lamella.backend.cpu.emit.values import LLVM, MatrixValue, ScalarValue
 from lamella.base.records import dataclass
@@ -288,7 +288,7 @@ def _store_pair(context: EmitContext, element: str, pointer: str, pair: tuple[st
     out, kind = context.out, LLVM[element]
     first = out.value(f"insertelement <2 x {kind}> poison, {kind} {pair[0]}, i64 0")
     both = out.value(f"insertelement <2 x {kind}> {first}, {kind} {pair[1]}, i64 1")
-    hint = passed_by_fixed(context)
+    hint = noalias_metadata(context)
     out.line(f"store <2 x {kind}> {both}, ptr {pointer}, align {8 if element == 'f32' else 4}{hint}")
 
 

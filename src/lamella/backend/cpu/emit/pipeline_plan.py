@@ -53,7 +53,7 @@ LINE = 128
 STEP = 64
 """Halves of them."""
 WIDE = "f32"
-"""Numbers that no tensor core multiplies as they are: threads do, each those of its rows and columns."""
+"""Types that no tensor core multiplies as they are: threads do, by fused multiply-adds."""
 WIDE_TILES = ((64, 64), (128, 32))
 """Rows and columns of the sums of a subgroup of such a product: 128 numbers of each thread."""
 GRAIN = 16
@@ -64,11 +64,11 @@ BLOCK_BYTES = 232448
 """Local memory that a block of Hopper may have."""
 MOST_STAGES = 8
 PAIR = 2
-"""Blocks of a cluster."""
+"""Blocks of a cluster that multicast a tile of A."""
 STORED = 64
 """Rows that one copy stores."""
 MOST_STEPS = 512
-"""Stages of a loop whose copies are written out one by one."""
+"""The most stages of a loop whose copies are unrolled."""
 EVALUATED: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
     {
         "add": operator.add,
@@ -95,7 +95,7 @@ def _require(holds: bool) -> None:
         raise Unsupported("no loop of products that a pipeline computes")
 
 
-def _require_turned(load: CoopLoad, size: int) -> None:
+def _require_mn_major(load: CoopLoad, size: int) -> None:
     """Whole panels of halves, none of which leaves its array."""
     _require(load.type.element in FACTORS and not load.checked and size % STEP == 0)
 
@@ -135,18 +135,18 @@ class PipelinePlan:
     base: str
     """The first column of B of a subgroup."""
     cluster: int
-    """2 where pairs of work-groups multiply the same tile of A: each copies half of it, for both."""
-    turned: tuple[bool, bool] = (False, False)
+    """The cluster size: 2 where pairs of work-groups multiply the same tile of A, and each multicasts half of it."""
+    mn_major: tuple[bool, bool] = (False, False)
     """Whether A and B lie along their rows or columns instead of along k."""
     begin: tuple[Statement, ...] = ()
     """What loads the initial sums of the loop; the producer leaves it out."""
     guard: str = ""
     """Whether a work-group has anything to do, where that is asked."""
     first: str = ""
-    """The k at which the loop begins, where that is not 0: work-groups may share a sum."""
+    """The k at which the loop begins, where that is not 0: split-K."""
 
     @property
-    def is_wide(self) -> bool:
+    def uses_fma(self) -> bool:
         """Whether threads multiply with fused multiply-adds (f32), not tensor cores."""
         return self.left.type.element == WIDE
 
@@ -187,7 +187,7 @@ class PipelinePlan:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What a launch has to know."""
+        """The launch parameters of the pipeline."""
         staged = self.staged_bytes * 4 * self.warpgroups
         size = ATOM + self.stages * (self.stage_bytes + 16) + staged
         return Pipeline(self.threads, size, self.maps, self.cluster)
@@ -277,12 +277,12 @@ class _PipelineReader:
             _require(isinstance(item.instruction, (*PURE, Subview, Expand, CoopApply, CoopStore, CoopScale)))
             if isinstance(item.instruction, PURE):
                 self._follow(item)
-        turned = not left.transposed, right.transposed
+        mn_major = not left.transposed, right.transposed
         first, length = self._bounds(loop)
         cluster = PAIR if self._is_paired(left, product.type.rows, first) else 1
         boxes = product.type.rows // cluster, min(MOST_BOX, 4 * product.type.columns * warpgroups)
         # Transposed operands come in panels of 64 rows or columns, for all k of a stage.
-        boxes = STEP if turned[0] else boxes[0], STEP if turned[1] else boxes[1]
+        boxes = STEP if mn_major[0] else boxes[0], STEP if mn_major[1] else boxes[1]
         maps = [self._map(left, boxes[0]), self._map(right, boxes[1])]
         stores = [item.instruction for item in after if isinstance(item.instruction, CoopStore)]
         copied = [item for item in stores if self._is_copied(item, product.type.rows)]
@@ -302,9 +302,9 @@ class _PipelineReader:
             tuple(maps),
             sum(len(slots_of(item)) for item in self.function.parameters),
             self.steps,
-            self.base or (right.row if turned[1] else right.column).name,
+            self.base or (right.row if mn_major[1] else right.column).name,
             cluster,
-            turned,
+            mn_major,
             first=first,
         )
         free = BLOCK_BYTES - ATOM - plan.staged_bytes * 4 * warpgroups
@@ -466,9 +466,9 @@ class _PipelineReader:
         along, across = (left.row, left.column) if left.transposed else (left.column, left.row)
         _require(along.name == variable and self.shares.get(across.name) == 0)
         if not left.transposed:
-            _require_turned(left, sums.rows)
+            _require_mn_major(left, sums.rows)
         if right.transposed:
-            _require_turned(right, STEP)
+            _require_mn_major(right, STEP)
             _require(right.column.name == variable and self.shares.get(right.row.name) == width)
         elif self.steps is None:
             _require(right.row.name == variable and self.shares.get(right.column.name) == width)

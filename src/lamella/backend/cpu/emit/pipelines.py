@@ -41,7 +41,7 @@ CONSUMER_REGISTERS, PRODUCER_REGISTERS = {1: 240, 2: 232, 3: 160}, {1: 24, 2: 40
 The producer of an attention spills with fewer than 40, and nothing that two warpgroups compute does with 232.
 """
 PIECES = 2
-"""Pieces of 16 bytes along k that are multiplied without a branch."""
+"""Unrolling: pieces of 16 bytes along k that are multiplied without a branch."""
 MEMORY = "@pipeline_memory"
 COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 
@@ -50,7 +50,7 @@ COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::by
 
 
 class CopiedPlan(Protocol):
-    """What all kernels have that TMA feeds."""
+    """The common part of plans of kernels that TMA feeds."""
 
     @property
     def warpgroups(self) -> int:
@@ -70,7 +70,7 @@ class CopiedPlan(Protocol):
 
     @property
     def maps(self) -> tuple[TensorMap, ...]:
-        """What is copied."""
+        """The tensor maps."""
 
     @property
     def slots(self) -> int:
@@ -275,7 +275,7 @@ class ProductEmitter(PipelineEmitter):
 
     def _copy_stages(self, used: str) -> str:
         plan = self._product
-        first = plan.left.row if plan.turned[0] else plan.left.column
+        first = plan.left.row if plan.mn_major[0] else plan.left.column
         row, column = self._position(first.name), self._position(plan.base)
         lines = [
             "{",
@@ -341,7 +341,7 @@ class ProductEmitter(PipelineEmitter):
 
     def _copy_right(self) -> list[str]:
         """The tile of B, which lies along k or where the table of stages tells."""
-        if self._product.turned[1]:
+        if self._product.mn_major[1]:
             return self._copy_panels("$4", "$6", range(self._product.warpgroups))
         if self._product.steps is None:
             lines = [f"{COPY} [d], [$4, {{k, $6}}], [b];"]
@@ -359,7 +359,7 @@ class ProductEmitter(PipelineEmitter):
     def _copy_left(self) -> list[str]:
         """Copy the tile of A; of two blocks of a cluster each multicasts its half."""
         plan = self._product
-        if plan.turned[0]:
+        if plan.mn_major[0]:
             return self._copy_panels("$3", "$5", range(plan.rows // STEP))
         if plan.cluster == 1:
             return [f"{COPY} [d], [$3, {{k, $5}}], [b];"]
@@ -408,7 +408,7 @@ class ProductEmitter(PipelineEmitter):
         context.walk(context, plan.begin)
         start = named_matrix(context, plan.loop.carried[0][1])
         context.values[plan.result] = (
-            self._multiply_wide(used, start) if plan.is_wide else self._multiply(used, start)
+            self._multiply_fma(used, start) if plan.uses_fma else self._multiply(used, start)
         )
         copied = {id(item): number for number, item in enumerate(plan.stores, 2)}
         for statement in plan.after:
@@ -429,7 +429,7 @@ class ProductEmitter(PipelineEmitter):
         rows = out.value(f"mul i32 {group}, {STORED * LINE}")
         right = out.value(f"add i32 {self._memory}, {plan.left_bytes}")
         wide = self._descriptor(out.value(f"add i32 {right}, {rows}"))
-        narrow = self._descriptor(self._memory, STEP * LINE if plan.turned[0] else 16)
+        narrow = self._descriptor(self._memory, STEP * LINE if plan.mn_major[0] else 16)
         # Thread r of a warp tells block r that the warp has done with a stage.
         tells = out.value(f"icmp ult i32 {self._context.lane}, {self._blocks}")
         leader = out.value(f"zext i1 {tells} to i32")
@@ -444,7 +444,7 @@ class ProductEmitter(PipelineEmitter):
         sums = tuple(out.value(f"extractvalue {kind} {found}, {place}") for place in range(count))
         return MatrixValue(plan.product.type, (sums,))
 
-    def _multiply_wide(self, used: str, start: MatrixValue) -> MatrixValue:
+    def _multiply_fma(self, used: str, start: MatrixValue) -> MatrixValue:
         """Fused multiply-adds: each thread has two rows of eight and a column of eight, and loads four along k."""
         out, plan = self._out, self._product
         group, pair = _thread_places(out, self._context.lane)
@@ -527,8 +527,8 @@ class ProductEmitter(PipelineEmitter):
 
     def _piece(self, line: str, piece: str, turn: str) -> str:
         out = self._out
-        turned = out.value(f"shl i32 {out.value(f'xor i32 {piece}, {turn}')}, 4")
-        return out.value(f"add i32 {line}, {turned}")
+        swizzled = out.value(f"shl i32 {out.value(f'xor i32 {piece}, {turn}')}, 4")
+        return out.value(f"add i32 {line}, {swizzled}")
 
     def _load_piece(self, place: str, offset: int) -> list[str]:
         """Four numbers of local memory."""
@@ -569,9 +569,9 @@ class ProductEmitter(PipelineEmitter):
             f"add.u64 c, {narrow}, o;",
             "wgmma.fence.sync.aligned;",
         ]
-        turned = [int(item) for item in plan.turned]
-        steps = [DEPTH * LINE >> 4 if item else 2 for item in turned]
-        ways = "" if narrow_kinds else f", {turned[1]}, {turned[0]}"
+        mn_major = [int(item) for item in plan.mn_major]
+        steps = [DEPTH * LINE >> 4 if item else 2 for item in mn_major]
+        ways = "" if narrow_kinds else f", {mn_major[1]}, {mn_major[0]}"
         for step in range(plan.step // depth):
             moved = [f"add.u64 a, a, {steps[1]};", f"add.u64 c, c, {steps[0]};"] if step else []
             lines += [*moved, f"{multiply} {{{sums}}}, a, c, t, 1, 1{ways};"]
@@ -616,8 +616,8 @@ class ProductEmitter(PipelineEmitter):
             self._asm("bar.warp.sync -1;", "", "")
             for chunk in range(0, STORED // ROWS, 2):
                 at = (box * (STORED // ROWS) + chunk) * 2
-                turned = out.value(f"xor i32 {out.value(f'add i32 {side}, {chunk}')}, {turn}")
-                place = out.value(f"add i32 {own}, {out.value(f'shl i32 {turned}, 4')}")
+                swizzled = out.value(f"xor i32 {out.value(f'add i32 {side}, {chunk}')}, {turn}")
+                place = out.value(f"add i32 {own}, {out.value(f'shl i32 {swizzled}, 4')}")
                 offset = (box % 2) * COLUMNS * LINE
                 text = f"stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0 + {offset}], {{$1, $2, $3, $4}};"
                 given = ", ".join([f"i32 {place}", *(f"i32 {word}" for word in words[at : at + 4])])

@@ -43,8 +43,8 @@ USED, ONE = Value("stages used"), Value("one stage")
 """How many stages were used before, and 1: no name of a text has a blank."""
 COUNTER = Scalar("i32")
 WARPGROUP_COLUMNS = 4 * COLUMNS
-HELD_BARRIERS = 16
-"""Bytes of the two barriers of a factor that stays."""
+RESIDENT_BARRIERS = 16
+"""Bytes of the two barriers of a resident operand."""
 NEVER = 0xFFC0DEAD
 
 
@@ -64,11 +64,11 @@ class ResidentOperand:
     base: str
     """Where the columns of the first subgroup begin."""
     source: int
-    """Its map."""
+    """Its tensor map."""
     offset: int
-    """Where it lies behind the stages."""
+    """Its offset behind the stages."""
     barrier: int
-    """Where its barriers lie behind those of the stages: that it is there, that it is free."""
+    """The offset of its barriers behind those of the stages: full, and free."""
     last: int
     """The last statement of a work-group that reads it."""
 
@@ -85,14 +85,14 @@ class StreamPlan:
     statements: tuple[Statement, ...]
     """Those of a work-group; loops carry how many stages were used before."""
     copying: tuple[Statement, ...]
-    """Those of them that tell positions and trips."""
+    """The program slice of the producer: the statements that tell positions and trips."""
     counters: Mapping[str, str]
     """For each tile, by the name of its load, what holds how many stages were used before it."""
     releases: Mapping[str, str]
     """For each product, by its name, the tile that nobody reads after it."""
     maps: tuple[TensorMap, ...]
     sources: Mapping[str, int]
-    """For each tile its map."""
+    """The tensor map of each tile."""
     last: str
     """What holds how many stages were used in the end."""
     warpgroups: int
@@ -101,10 +101,10 @@ class StreamPlan:
     slots: int
     views: Mapping[str, Subview]
     """Parts of parameters that tiles are read from."""
-    turned: Mapping[str, str] = field(default_factory=dict)
+    transposed: Mapping[str, str] = field(default_factory=dict)
     """Loads of tiles that lie there already, with the loads that brought them."""
-    held: Mapping[str, ResidentOperand] = field(default_factory=dict)
-    held_bytes: int = 0
+    resident: Mapping[str, ResidentOperand] = field(default_factory=dict)
+    resident_bytes: int = 0
     staged_bytes: int = 0
     cluster: int = 1
 
@@ -120,9 +120,9 @@ class StreamPlan:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What a launch has to know."""
-        held = self.held_bytes + HELD_BARRIERS * len(self.held)
-        return Pipeline(self.threads, ATOM + self.stages * (self.stage_bytes + 16) + held, self.maps)
+        """The launch parameters of the stream."""
+        resident = self.resident_bytes + RESIDENT_BARRIERS * len(self.resident)
+        return Pipeline(self.threads, ATOM + self.stages * (self.stage_bytes + 16) + resident, self.maps)
 
 
 def find_stream(function: Function, target: Target) -> StreamPlan | None:
@@ -141,7 +141,7 @@ class _StreamReader:
 
     function: Function
     even: set[str] = field(default_factory=set)
-    """Integers that all work-items of a work-group agree on, made of nothing but its number."""
+    """Uniform integers: all work-items of a work-group agree on them, and they depend on its number alone."""
     loads: dict[str, CoopLoad] = field(default_factory=dict)
     products: dict[str, CoopMulAdd] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
@@ -149,12 +149,12 @@ class _StreamReader:
     counters: dict[str, str] = field(default_factory=dict)
     views: dict[str, Subview] = field(default_factory=dict)
     """Parts of parameters, at positions that all work-items agree on."""
-    turned: dict[str, str] = field(default_factory=dict)
+    transposed: dict[str, str] = field(default_factory=dict)
     own: dict[str, str | int] = field(default_factory=dict)
     """Integers that count columns of subgroups: so many for each, or from where on each has its 16."""
     numbers: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, CoopLoad] = field(default_factory=dict)
-    """Right factors that may stay in local memory."""
+    """Candidates for resident operands."""
     made: int = 0
 
     def read(self) -> StreamPlan:
@@ -172,13 +172,13 @@ class _StreamReader:
         statements, last = self._count(whole, USED)
         maps: list[TensorMap] = []
         sources = {name: _number_of(maps, self._map(load)) for name, load in self.loads.items()}
-        held = self._hold(statements, maps, warpgroups * WARPGROUP_COLUMNS)
-        held_bytes = sum(tile_bytes(item.load) * 4 * warpgroups for item in held.values())
+        resident = self._hold(statements, maps, warpgroups * WARPGROUP_COLUMNS)
+        resident_bytes = sum(tile_bytes(item.load) * 4 * warpgroups for item in resident.values())
         size = max(map(tile_bytes, self.loads.values()))
-        room = BLOCK_BYTES - ATOM - held_bytes - HELD_BARRIERS * len(held)
+        room = BLOCK_BYTES - ATOM - resident_bytes - RESIDENT_BARRIERS * len(resident)
         stages = min(MOST_STAGES, room // (size + 16))
         _require(stages >= 2)
-        self.waiting = {name: item.load for name, item in held.items()}
+        self.waiting = {name: item.load for name, item in resident.items()}
         return StreamPlan(
             statements,
             self._slice(statements, last),
@@ -192,9 +192,9 @@ class _StreamReader:
             size,
             sum(len(slots_of(item)) for item in self.function.parameters),
             self.views,
-            self.turned,
-            held,
-            held_bytes,
+            self.transposed,
+            resident,
+            resident_bytes,
         )
 
     def _follow(self, statements: Sequence[Statement], depth: int) -> None:
@@ -206,11 +206,11 @@ class _StreamReader:
             match node:
                 case CoopLoad() if node.type.use == "matrix_a":
                     self._require_tile(node)
-                    same = next((item for item in own if self._is_turned(node, item)), None)
+                    same = next((item for item in own if self._is_transposed(node, item)), None)
                     if same is None:
                         self.loads[names[0]] = node
                     else:
-                        self.turned[names[0]] = same
+                        self.transposed[names[0]] = same
                     own.add(names[0])
                 case CoopLoad() if node.type.use == "matrix_b" and not depth and self._may_stay(node):
                     self.waiting[names[0]] = node
@@ -219,7 +219,7 @@ class _StreamReader:
                     _require(node.left.name in own and node.type.columns == COLUMNS)
                     _require(node.type.rows <= MOST_ROWS and node.right.name not in own)
                     self.products[names[0]] = node
-                    self.readers[self.turned.get(node.left.name, node.left.name)] = names[0]
+                    self.readers[self.transposed.get(node.left.name, node.left.name)] = names[0]
                 case For():
                     _require(not used & self._tiles)
                     bounds = {item.name for item in (node.begin, node.end, node.step) if item is not None}
@@ -251,7 +251,7 @@ class _StreamReader:
 
     @property
     def _tiles(self) -> set[str]:
-        return {*self.loads, *self.turned}
+        return {*self.loads, *self.transposed}
 
     def _count_columns(self, name: str, node: Instruction) -> None:
         """Know what multiples of the subgroup's number are, and what is one of them behind an even place."""
@@ -271,7 +271,7 @@ class _StreamReader:
             elif node.function == "add" and each == COLUMNS and second in self.even:
                 self.own[name] = second
 
-    def _is_turned(self, load: CoopLoad, name: str) -> bool:
+    def _is_transposed(self, load: CoopLoad, name: str) -> bool:
         """Whether a tile is one that is there already, seen transposed."""
         other = self.loads.get(name)
         if other is None or other.transposed == load.transposed:
@@ -303,7 +303,7 @@ class _StreamReader:
                 continue
             last = max(number for number, item in enumerate(statements) if _holds_reader(item, name))
             base = str(self.own[load.column.name])
-            found[name] = ResidentOperand(load, base, source, offset, HELD_BARRIERS * len(found), last)
+            found[name] = ResidentOperand(load, base, source, offset, RESIDENT_BARRIERS * len(found), last)
             offset += load.type.rows * 2 * columns
         return found
 
@@ -454,5 +454,5 @@ def _holds_reader(statement: Statement, name: str) -> bool:
 
 
 def tile_bytes(load: CoopLoad) -> int:
-    """What a tile takes of local memory."""
+    """The bytes of a tile in shared memory."""
     return prod((load.type.rows, load.type.columns)) * 2

@@ -43,7 +43,7 @@ from lamella.lang.tensor.nodes import (
 
 WARP = 32
 GRAIN = 16
-"""Bytes of which what is fetched at once is a multiple."""
+"""The granularity of a bulk prefetch in bytes."""
 REGISTER = "llvm.nvvm.read.ptx.sreg"
 
 
@@ -81,18 +81,18 @@ def enter_thread(context: EmitContext, rows: int, local_bytes: int, together: in
 
 
 FETCHED_BYTES = (1 << 18, 48 << 20)
-"""How large an array is that is worth fetching before a kernel may begin, and still stays in the cache."""
+"""The sizes of an array that is worth a prefetch before the wait, and still stays in the cache."""
 MOSTLY = 0.8
 """The part of all bytes of a kernel that such an array has: a matrix beside vectors."""
 
 
 AHEAD = (128, 256, 384, 512)
-"""Where, in bytes behind the slots of a launch, those of the launches behind it lie."""
+"""Prefetch distances: the offsets in bytes of the slots of the next launches."""
 PAGE = 4096
 """Bytes of memory that are there where one of them is."""
 
 
-def prefetch_slots(context: EmitContext) -> None:
+def _prefetch_slots(context: EmitContext) -> None:
     """Prefetch the slots of the next launches of a list, in the first work-group: the addresses of their arrays.
 
     Between two runs of a list the cache has held all its weights, so that they would wait for memory twice.
@@ -112,12 +112,28 @@ def prefetch_slots(context: EmitContext) -> None:
     out.begin(skip)
 
 
-def launch_dependents(context: EmitContext) -> None:
+def begin_early(context: EmitContext, function: Function, is_copied: bool) -> None:
+    """Programmatic dependent launch: let dependents start, prefetch, and wait for the predecessor where TMA copies.
+
+    A launch that settles lets its dependents start only when it has waited itself.
+    """
+    context.settles = function.attributes is not None and function.attributes.find("settles") is True
+    if not context.settles:
+        _launch_dependents(context)
+    _prefetch_slots(context)
+    if is_copied:
+        wait_for_predecessor(context)
+    else:
+        _prefetch_matrix(context, function)
+        context.waits = _find_early_arrays(function)
+
+
+def _launch_dependents(context: EmitContext) -> None:
     """Programmatic dependent launch: let the next kernel start as soon as resources are free; it waits itself."""
     context.out.line('call void asm sideeffect "griddepcontrol.launch_dependents;", "~{memory}"()')
 
 
-def find_early_arrays(function: Function) -> frozenset[str]:
+def _find_early_arrays(function: Function) -> frozenset[str]:
     """The arrays that may be read before the wait for the predecessor: those promised by the launch list.
 
     Those that are unchanging nobody writes while the list runs: weights. The writers of those that are settled have
@@ -164,7 +180,7 @@ def _is_independent(instruction: Instruction, early: frozenset[str], branch: boo
     return is_load or isinstance(instruction, NUMBERS)
 
 
-def prefetch_matrix(context: EmitContext, function: Function) -> None:
+def _prefetch_matrix(context: EmitContext, function: Function) -> None:
     """Prefetch a large matrix to the second-level cache before the wait, a part in each work-group.
 
     Which part a work-group reads does not matter: together they fetch all of it. What a predecessor that still runs
@@ -179,7 +195,7 @@ def prefetch_matrix(context: EmitContext, function: Function) -> None:
     name = max(sizes, key=sizes.__getitem__, default=None)
     if name is None or name in written or not least <= sizes[name] <= most:
         return
-    if name in find_early_arrays(function) and not _is_read_in_loops(function, name):
+    if name in _find_early_arrays(function) and not _is_read_in_loops(function, name):
         return  # registers hold it before the wait
     matrix = context.values[name]
     if not isinstance(matrix, MemrefValue) or sizes[name] < MOSTLY * sum(sizes.values()):
@@ -225,7 +241,7 @@ def wait_for_predecessor(context: EmitContext) -> None:
     context.waits = None
     out.line('call void asm sideeffect "griddepcontrol.wait;", "~{memory}"()')
     if context.settles:
-        launch_dependents(context)
+        _launch_dependents(context)
     for name, value in context.values.items():
         if isinstance(value, MemrefValue) and name not in early and not value.type.local:
             place = out.value(f"addrspacecast ptr {value.pointer.operand} to ptr addrspace(1)")

@@ -42,8 +42,8 @@ from lamella.lang.tensor.nodes import (
     Value,
 )
 
-TURN_BYTES = 1 << 14
-"""Tiles with which products take so long that waiting for a turn pays."""
+PING_PONG_BYTES = 1 << 14
+"""The fewest bytes of a tile with which products take so long that ping-pong pays."""
 # --- the kernel ------------------------------------------------------------------------------------------------
 
 
@@ -65,13 +65,13 @@ class StreamEmitter(PipelineEmitter):
         self._begun: list[_Begun] = []
         self._tiles: dict[str, tuple[CoopLoad, str, str]] = {}
         """For each tile its load, the barrier of its stage and where that begins."""
-        self._held: dict[str, str] = {}
-        """For each factor that stays, the descriptor of the columns of this warpgroup."""
+        self._resident: dict[str, str] = {}
+        """For each resident operand the descriptor of the columns of this warpgroup."""
         self._copies = False
         self._computed = ""
-        """The last reduction that stands behind the products that are in flight."""
-        self._turns: tuple[str, str] | None = None
-        """The barriers at which this warpgroup and the other one wait for their turn to begin products."""
+        """The last reduction behind the products that are in flight."""
+        self._ping_pong: tuple[str, str] | None = None
+        """The named barriers at which this warpgroup and the other one wait for each other (ping-pong)."""
         self._has_turn = False
 
     def _run(self, statements: Sequence[Statement], used: str) -> str:
@@ -102,22 +102,22 @@ class StreamEmitter(PipelineEmitter):
     def _begin_consumers(self) -> None:
         """Ping-pong: let the first of two warpgroups begin; one computes rows while the other multiplies."""
         out = self._out
-        if self._stream.warpgroups != PAIR or self._stream.stage_bytes < TURN_BYTES:
+        if self._stream.warpgroups != PAIR or self._stream.stage_bytes < PING_PONG_BYTES:
             return
         own = out.value(f"lshr i32 {self._thread}, 7")
         group = out.intrinsic("i32", "llvm.nvvm.shfl.sync.idx.i32", f"i32 -1, i32 {own}, i32 0, i32 31")
-        self._turns = out.value(f"add i32 {group}, 1"), out.value(f"sub i32 2, {group}")
+        self._ping_pong = out.value(f"add i32 {group}, 1"), out.value(f"sub i32 2, {group}")
         second = out.value(f"icmp eq i32 {group}, 1")
         self._when(second, f"bar.arrive 1, {PAIR * WARPGROUP};", "", "")
 
     def _enter_ping_pong(self) -> None:
-        if self._turns is not None and not self._has_turn:
-            self._asm(f"bar.sync $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[0]}")
+        if self._ping_pong is not None and not self._has_turn:
+            self._asm(f"bar.sync $0, {PAIR * WARPGROUP};", "r", f"i32 {self._ping_pong[0]}")
             self._has_turn = True
 
     def _leave_ping_pong(self) -> None:
-        if self._turns is not None and self._has_turn:
-            self._asm(f"bar.arrive $0, {PAIR * WARPGROUP};", "r", f"i32 {self._turns[1]}")
+        if self._ping_pong is not None and self._has_turn:
+            self._asm(f"bar.arrive $0, {PAIR * WARPGROUP};", "r", f"i32 {self._ping_pong[1]}")
             self._has_turn = False
 
     # --- tiles ----------------------------------------------------------------------------------------------
@@ -132,11 +132,11 @@ class StreamEmitter(PipelineEmitter):
         if isinstance(node, CoopLoad) and name in self._stream.counters:
             self._load(node, name)
             return True
-        if isinstance(node, CoopLoad) and name in self._stream.turned:
-            _, full, place = self._tiles[self._stream.turned[name]]
+        if isinstance(node, CoopLoad) and name in self._stream.transposed:
+            _, full, place = self._tiles[self._stream.transposed[name]]
             self._tiles[name] = node, full, place
             return True
-        if isinstance(node, CoopLoad) and name in self._stream.held:
+        if isinstance(node, CoopLoad) and name in self._stream.resident:
             self._load_resident(node, name)
             return True
         if isinstance(node, CoopMulAdd):
@@ -173,10 +173,10 @@ class StreamEmitter(PipelineEmitter):
     # --- factors that stay ------------------------------------------------------------------------------------
 
     def _bytes_behind_stages(self) -> int:
-        return self._stream.held_bytes
+        return self._stream.resident_bytes
 
     def _more_barriers(self) -> int:
-        return len(self._stream.held)
+        return len(self._stream.resident)
 
     def _resident_barrier(self, held: ResidentOperand) -> str:
         return self._out.value(f"add i32 {self._barriers}, {16 * self._stream.stages + held.barrier}")
@@ -190,7 +190,7 @@ class StreamEmitter(PipelineEmitter):
 
     def _load_resident(self, load: CoopLoad, name: str) -> None:
         """Producer: copy a resident operand to its place; consumer: wait until it is there."""
-        out, plan, held = self._out, self._stream, self._stream.held[name]
+        out, plan, held = self._out, self._stream, self._stream.resident[name]
         place = out.value(f"add i32 {self._memory}, {plan.stages * plan.stage_bytes + held.offset}")
         barrier, parity = self._resident_barrier(held), self._parity()
         if self._copies:
@@ -220,11 +220,11 @@ class StreamEmitter(PipelineEmitter):
         own = out.value(f"lshr i32 {self._thread}, 7")
         group = out.intrinsic("i32", "llvm.nvvm.shfl.sync.idx.i32", f"i32 -1, i32 {own}, i32 0, i32 31")
         lines_before = out.value(f"mul i32 {group}, {WARPGROUP_COLUMNS * LINE}")
-        self._held[name] = self._descriptor(out.value(f"add i32 {place}, {lines_before}"))
+        self._resident[name] = self._descriptor(out.value(f"add i32 {place}, {lines_before}"))
 
     def _free_resident(self, place: int) -> None:
         """Release operands that nobody reads after a statement."""
-        for held in self._stream.held.values():
+        for held in self._stream.resident.values():
             if held.last == place:
                 self._wait_all()
                 first = self._out.value(f"icmp eq i32 {self._context.lane}, 0")
@@ -270,7 +270,7 @@ class StreamEmitter(PipelineEmitter):
         """Issue a product of a tile and of words in registers."""
         self._computed = ""
         self._enter_ping_pong()
-        context, held = self._context, self._stream.held.get(add.right.name)
+        context, held = self._context, self._stream.resident.get(add.right.name)
         sums = named_matrix(context, add.accumulator).parts[0]
         words = () if held is not None else named_matrix(context, add.right).parts[0]
         count = len(sums)
@@ -300,13 +300,13 @@ class StreamEmitter(PipelineEmitter):
         ways = ",".join([*["=f"] * count, *tied, "l", *factors, "~{memory}"])
         given = [] if fresh else [f"float {item}" for item in sums]
         given += [f"i64 {first}", *(f"i32 {word}" for word in words)]
-        given += [f"i64 {self._held[add.right.name]}"] if held is not None else []
+        given += [f"i64 {self._resident[add.right.name]}"] if held is not None else []
         found = self._sums("\\0A".join(lines), ways, given, count)
         matrix = MatrixValue(add.type, (found,))
         for item in self._begun:
             if item.name == add.accumulator.name:
                 item.matrix = None
-        tile = self._stream.turned.get(add.left.name, add.left.name)
+        tile = self._stream.transposed.get(add.left.name, add.left.name)
         released = full if self._stream.releases.get(name) == tile else None
         self._begun.append(_Begun(name, matrix, released))
         return matrix

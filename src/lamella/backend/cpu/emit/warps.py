@@ -39,8 +39,8 @@ from lamella.backend.cpu.emit.memory import EMITTERS as LOADS
 from lamella.backend.cpu.emit.memory import add_in_turn, store_in_turn
 from lamella.backend.cpu.emit.memory.addresses import (
     address,
+    alias_scope,
     first_pointer,
-    is_fixed,
     part_bytes,
     part_pointers,
 )
@@ -296,7 +296,7 @@ def emit_element(context: EmitContext, load: Load) -> RunValue | None:
     pointers = part_pointers(context, place.element, first_pointer(context, place))
     kept = UNCHANGED
     if context.early:
-        kept = is_fixed(context)
+        kept = alias_scope(context)
     else:
         context.out.need("!1000000 = !{}")
     part = LLVM[place.element]

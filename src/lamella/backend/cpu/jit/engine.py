@@ -13,7 +13,7 @@ from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol
 
 from lamella.backend.cpu.jit.placing import place_objects
-from lamella.base.aside import may_fork, run_aside
+from lamella.base.child_process import may_fork, run_in_child
 from lamella.base.diagnostic import LamellaError
 from lamella.base.errors import InputError, Unsupported
 from lamella.base.mapping import release_library
@@ -107,7 +107,7 @@ def _host() -> _Host:
     found = _kept_host(store, key)
     if found is None and may_fork():
         # So that a process which never compiles never has LLVM in its memory.
-        run_aside(lambda _: _keep_host(store, key, _ask_llvm()), lambda _: None)
+        run_in_child(lambda _: _keep_host(store, key, _ask_llvm()), lambda _: None)
         found = _kept_host(store, key)
     if found is None:
         found = _ask_llvm()

@@ -34,7 +34,7 @@ from lamella.backend.cpu.run.loops import (
     write_alone,
     write_loops,
 )
-from lamella.base.aside import PARKED
+from lamella.base.child_process import PARKED
 from lamella.base.errors import InputError
 from lamella.base.records import dataclass
 from lamella.base.system import count_processors

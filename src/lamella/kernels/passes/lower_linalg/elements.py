@@ -403,8 +403,8 @@ def _write(builder: Builder, update: Update, target: Target) -> None:
 def _write_product(builder: Builder, update: Update) -> None:
     """An element of C for each work-item, which goes along a row of op(A) and a column of op(B)."""
     left = update.sources[0]
-    turned = (*update.blas.transposes, False)
-    inner_mode = 0 if turned[0] else 1
+    transposed = (*update.blas.transposes, False)
+    inner_mode = 0 if transposed[0] else 1
     rows = shared_extent(builder, (update.target, 0), (left, 1 - inner_mode))
     length = as_value(builder, left.extent(builder, inner_mode))
     ends = [as_value(builder, rows)]
@@ -414,9 +414,9 @@ def _write_product(builder: Builder, update: Update) -> None:
         zero = update.zero(inner)
         with inner.loop(inner.constant(0), length, carried=[(zero, update.wide)]) as loop:
             body, k = loop.body, loop.variable
-            first = update.load(body, 0, (k, indices[0]) if turned[0] else (indices[0], k))
+            first = update.load(body, 0, (k, indices[0]) if transposed[0] else (indices[0], k))
             place = (k, *indices[1:])
-            second = update.load(body, 1, place[::-1] if turned[1] and len(place) == 2 else place)
+            second = update.load(body, 1, place[::-1] if transposed[1] and len(place) == 2 else place)
             body.give(update.add(body, loop.carried[0], body.arith("mul", first, second, type_=update.wide)))
         update.finish(inner, loop.results[0], indices)
 

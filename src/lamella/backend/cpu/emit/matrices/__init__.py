@@ -470,7 +470,7 @@ ACCESSED = 4
 
 
 def find_long_code(program: Program) -> list[Diagnostic]:
-    """What makes the code of a program too long; at most one finding for each kernel."""
+    """Cooperative matrices whose code would be too long; at most one finding for each kernel."""
     return [item for function in program.functions for item in _judge(function)]
 
 

@@ -80,7 +80,7 @@ class MatrixLayout:
 
 
 def find_layout(context: EmitContext, access: CoopLoad | CoopStore) -> MatrixLayout:
-    """Where the matrix of an access lies."""
+    """The memory layout of the matrix of an access."""
     memory = context.values[access.operand.name]
     if not isinstance(memory, MemrefValue):
         raise TypeError(f"%{access.operand.name} is no memref")

@@ -219,7 +219,7 @@ class _TileLoopReader:
 
 
 def bounds_of(context: EmitContext, loop: For) -> tuple[ScalarValue, ScalarValue, ScalarValue | None]:
-    """Where a loop begins and ends, and its step."""
+    """The bounds and the step of a loop."""
     step = context.scalar(loop.step.name) if loop.step is not None else None
     return context.scalar(loop.begin.name), context.scalar(loop.end.name), step
 

@@ -120,7 +120,7 @@ NARROW = ("i8", "i16", "i32")
 
 @dataclass(frozen=True, slots=True)
 class VectorAddress:
-    """Where numbers of one LLVM type are: `count` of them behind a pointer, or one behind each pointer of a vector."""
+    """The address of a vector: `count` contiguous numbers behind a pointer, or a vector of pointers."""
 
     part: str
     count: int
@@ -154,7 +154,7 @@ def load_vector(context: EmitContext, place: VectorAddress, mask: str | None = N
 def store_vector(context: EmitContext, place: VectorAddress, value: str, mask: str | None = None) -> None:
     """Write neighbours in memory; lanes that a mask leaves out are not written."""
     if mask is None or place.count == 1:
-        hint = _streaming(context, place) + passed_by_fixed(context)
+        hint = _streaming(context, place) + noalias_metadata(context)
         context.out.line(f"store {place.kind} {value}, ptr {place.pointer}, align {place.alignment}{hint}")
         return
     kinds = (place.kind, "ptr", "i32", f"<{place.count} x i1>")
@@ -187,15 +187,15 @@ SCOPE = (
 """The arrays that a kernel does not write, as LLVM is told of them; numbers far behind those of lines."""
 
 
-def is_fixed(context: EmitContext) -> str:
-    """What tells LLVM that a load is one of an array that the kernel does not write."""
+def alias_scope(context: EmitContext) -> str:
+    """Alias metadata (`!alias.scope`) of loads of arrays that the kernel does not write."""
     for line in SCOPE:
         context.out.need(line)
     return "!alias.scope !1000003"
 
 
-def passed_by_fixed(context: EmitContext) -> str:
-    """What tells LLVM that loads of such arrays may pass a store, where those are no loads of unchanging memory."""
+def noalias_metadata(context: EmitContext) -> str:
+    """Alias metadata (`!noalias`) of stores that such loads may pass, where those are no invariant loads."""
     if not context.early:
         return ""
     for line in SCOPE:
@@ -210,7 +210,7 @@ def _streaming(context: EmitContext, place: VectorAddress) -> str:
 
 
 def gather(context: EmitContext, place: VectorAddress, mask: str | None = None) -> str:
-    """What a vector of pointers points to; lanes that a mask leaves out are zero."""
+    """A gather; lanes that a mask leaves out are zero."""
     if place.count == 1:
         return load_vector(context, place)
     name = f"llvm.masked.gather.{place.suffix}.v{place.count}p0"
@@ -220,7 +220,7 @@ def gather(context: EmitContext, place: VectorAddress, mask: str | None = None) 
 
 
 def scatter(context: EmitContext, place: VectorAddress, value: str, mask: str | None = None) -> None:
-    """Write each lane to its own pointer; where two point to one place the later lane stays."""
+    """A scatter; where two lanes point to one place the later lane stays."""
     if place.count == 1:
         store_vector(context, place, value)
         return
@@ -263,7 +263,7 @@ class Address:
 
     @property
     def step(self) -> int | None:
-        """How many elements lie between neighbouring lanes, 0 where all share one; None where nobody knows."""
+        """The stride between neighbouring lanes in elements, 0 where all share one; None where nobody knows."""
         if not self.pointer.is_uniform:
             return None
         if self.offset.is_uniform:
@@ -283,7 +283,7 @@ def unit(element: str) -> str:
 
 
 def address(context: EmitContext, memory: MemrefValue, indices: Sequence[ScalarValue]) -> Address:
-    """Where an element is."""
+    """The address of an element."""
     offset = memory.offset
     for index, stride in zip(indices, memory.strides, strict=True):
         offset = integers.add(context, offset, integers.multiply(context, index, stride))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lamella
-from lamella.base.aside import run_aside
+from lamella.base.child_process import run_in_child
 from lamella.base.watching import COMPILING
 from lamella.graph.data.safetensors import write_safetensors
 from lamella.pipeline.backends import cpu
@@ -85,11 +85,11 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     ended: list[bool] = []
 
     def counted(work: Callable[[Callable[[bytes], None]], None], told: Callable[[bytes], None]) -> bool:
-        ended.append(run_aside(work, told))
+        ended.append(run_in_child(work, told))
         return ended[-1]
 
     monkeypatch.setattr(cpu, "may_fork", lambda: True)
-    monkeypatch.setattr(cpu, "run_aside", counted)
+    monkeypatch.setattr(cpu, "run_in_child", counted)
     return ended
 
 
@@ -135,5 +135,5 @@ def test_a_child_that_raises_has_not_come_to_its_end() -> None:
         tell(b"begun")
         raise KeyboardInterrupt
 
-    assert not run_aside(work, told.append)
+    assert not run_in_child(work, told.append)
     assert told == [b"begun"]

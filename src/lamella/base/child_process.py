@@ -21,7 +21,7 @@ def may_fork() -> bool:
     return sys.platform == "linux" and all(item.name == PARKED for item in others)
 
 
-class Aside(NamedTuple):
+class ChildProcess(NamedTuple):
     """A child of this process at work, and the pipe through which it tells lines."""
 
     process: int
@@ -41,7 +41,7 @@ class Aside(NamedTuple):
         return status == 0
 
 
-def start_aside(work: Callable[[Callable[[bytes], None]], None]) -> Aside:
+def start_child(work: Callable[[Callable[[bytes], None]], None]) -> ChildProcess:
     """Begin something in a child of this process; the work gets a function that tells this process a line.
 
     What else it leaves must be in files: its memory is gone when it is done. OSError where the system has no room for
@@ -57,21 +57,21 @@ def start_aside(work: Callable[[Callable[[bytes], None]], None]) -> Aside:
         os.close(sending)
         raise
     if not child:
-        _work_aside(work, sending)
+        _run_child(work, sending)
     os.close(sending)
-    return Aside(child, receiving)
+    return ChildProcess(child, receiving)
 
 
-def run_aside(work: Callable[[Callable[[bytes], None]], None], told: Callable[[bytes], None]) -> bool:
+def run_in_child(work: Callable[[Callable[[bytes], None]], None], told: Callable[[bytes], None]) -> bool:
     """Run something in a child of this process; whether there was one, and it came to its end."""
     try:
-        child = start_aside(work)
+        child = start_child(work)
     except OSError:
         return False
     return child.wait(told)
 
 
-def _work_aside(work: Callable[[Callable[[bytes], None]], None], sending: int) -> None:
+def _run_child(work: Callable[[Callable[[bytes], None]], None], sending: int) -> None:
     """The whole life of a child; nothing of this process is ended or flushed by it."""
     status = 1
     with suppress(BaseException):  # whoever asked does the work again, and sees what is wrong
@@ -89,7 +89,7 @@ MOST_TICKETS = 1 << 10
 """What every pipe has room for, so that nobody waits to write one."""
 
 
-def share_aside(count: int, helpers: int, work: Callable[[Iterator[int]], bytes]) -> list[bytes]:
+def share_with_children(count: int, helpers: int, work: Callable[[Iterator[int]], bytes]) -> list[bytes]:
     """Do `count` pieces of work in this process and in children of it at once; what each of them made.
 
     Whoever is free takes the number of the next piece. What a child took that did not come to its end is in none of the
@@ -100,13 +100,13 @@ def share_aside(count: int, helpers: int, work: Callable[[Iterator[int]], bytes]
         os.write(giving, b"".join(item.to_bytes(TICKET_BYTES, "little") for item in range(count)))
     finally:
         os.close(giving)
-    children: list[tuple[Aside, int]] = []
+    children: list[tuple[ChildProcess, int]] = []
     with ExitStack() as stack:
         with suppress(OSError):  # as many as the system has room for
             for _ in range(helpers):
                 file = _memory_file()
                 stack.callback(os.close, file)
-                children.append((start_aside(partial(_work_shared, work, taking, file)), file))
+                children.append((start_child(partial(_work_shared, work, taking, file)), file))
         try:
             found = [work(_tickets(taking))]
         finally:
