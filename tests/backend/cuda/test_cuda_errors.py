@@ -220,6 +220,17 @@ def test_code_that_does_not_come_to_the_device(
     assert caught.value.findings[0].message == told
 
 
+def test_a_list_that_found_no_room_runs_when_there_is_some(device: FakeDriver, tmp_path: Path) -> None:
+    run: Any = lamella.compile(written(tmp_path), backend="cuda")
+    device.failures["cuLibraryLoadData"] = 2
+    for _ in range(2):
+        with pytest.raises(LamellaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+            run(x=X)
+    device.failures.clear()
+    run(x=X)
+    assert len(device.launches) == 2
+
+
 def test_a_stream_that_cannot_be_made(device: FakeDriver, tmp_path: Path) -> None:
     device.failures["cuStreamCreate"] = 2
     found = CliRunner().invoke(command, ["run", str(written(tmp_path)), "--backend", "cuda"])

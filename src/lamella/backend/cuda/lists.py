@@ -432,7 +432,8 @@ class CudaList:
         """Write the addresses into the slots, where the arena has moved."""
         if self._base == self._buffers.base():
             return
-        self._base, self._graphs, self._has_run = self._buffers.base(), [], False
+        # What fails on the way is done again by the next run.
+        self._base, self._graphs, self._has_run = -1, [], False
         self._step = None
         self._launches = [
             self._place(number, launch, made) for number, (launch, made) in enumerate(self._prepared)
@@ -448,6 +449,7 @@ class CudaList:
         self._table = DeviceMemory(table.nbytes)
         self._table.write(address_of(table), table.nbytes, self._stream)
         self._stream.wait()
+        self._base = self._buffers.base()
 
     def _place(self, number: int, launch: Launch, made: PreparedLaunch | None) -> _DeviceLaunch:
         if made is None:
