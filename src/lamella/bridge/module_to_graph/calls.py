@@ -146,7 +146,7 @@ class _OperandBinding:
             return
         open_params = [item for item in self.primitive.params if item.name not in self.attributes]
         if open_params:
-            self.attributes[open_params[0].name] = self._constant(argument.value, open_params[0])
+            self.attributes[open_params[0].name] = self._attribute(argument.value, open_params[0])
         elif free is not None:
             self.inputs[free] = self._scalar(argument.value)
         else:
@@ -156,7 +156,7 @@ class _OperandBinding:
 
     def _named(self, name: str, argument: Given) -> None:
         if name in self.params:
-            self.attributes[name] = self._constant(argument.value, self.params[name])
+            self.attributes[name] = self._attribute(argument.value, self.params[name])
             return
         for number, port in enumerate(self.ports):
             if port.name == name:
@@ -168,6 +168,18 @@ class _OperandBinding:
             argument.span, module=self.primitive.name, name=name, repair=repair
         )
         raise Found(finding)
+
+    def _attribute(self, expr: Expr, param: ConfigParam) -> Value:
+        """The value of an attribute; beside unknown operands, dimensions that these would bind are unknown too."""
+        try:
+            return self._constant(expr, param)
+        except Found as problem:
+            is_open = self.lowering.settings.partial and any(
+                isinstance(item, Unknown) for item in self.inputs
+            )
+            if is_open and problem.finding.code == names.UNKNOWN.code:
+                return None
+            raise
 
     def _constant(self, expr: Expr, param: ConfigParam) -> Value:
         words = frozenset(param.type.choices) if param.type is not None else frozenset()
