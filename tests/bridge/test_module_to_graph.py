@@ -298,6 +298,27 @@ def test_projections_mean_what_their_form_says(statement: str, tmp_path: Path) -
     assert codes(tmp_path, text) == (["W102"] if "TN" in statement else [])
 
 
+@pytest.mark.parametrize(
+    ("dims", "transposed"), [("d, e", False), ("e, d", True), ("d, d", True), ("e, e", True)]
+)
+def test_a_square_projection_means_what_its_dimensions_are_called(
+    dims: str, transposed: bool, tmp_path: Path
+) -> None:
+    text = f"""
+        module M(d: int = 4, e: int = 4):
+          params:
+            w: [{dims}]
+          forward:
+            in: x: [B, d]
+            out: y: [B, 4]
+            graph:
+              (x, w) -> matmul() -> y
+    """
+    w = np.random.default_rng(5).normal(size=(4, 4))
+    found = run(tmp_path, text, {"x": X}, {"w": w})
+    np.testing.assert_allclose(found["y"], X @ (w.T if transposed else w), rtol=1e-12)
+
+
 def test_an_operand_without_a_name_is_in(tmp_path: Path) -> None:
     text = """
         module M(d: int = 4):

@@ -357,3 +357,8 @@ def _calls(action: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def test_a_file_without_instructions_is_no_graph() -> None:
+    with pytest.raises(LamellaError, match="NAC086"):
+        nac_to_graph(n.File())

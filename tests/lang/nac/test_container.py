@@ -110,6 +110,13 @@ def test_a_signature_that_is_missing_means_no_arguments() -> None:
     assert read(container({"OPS ": count(b"\x0b\7", b"\x0b\7")})).instructions == (Instruction(11, 7),) * 2
 
 
+def test_a_missing_signature_is_named_where_it_ends_the_reading() -> None:
+    """What would be its arguments is read as instructions, until one of them is none."""
+    negation = b"\x0e\7"
+    assert codes(container({"OPS ": count(negation + i16(-1))})) == ["NAC074", "NAC013"]
+    assert codes(container({"OPS ": count(negation + i16(1), negation + i16(1))})) == ["NAC074", "NAC028"]
+
+
 def test_spans_count_bytes() -> None:
     file = read(container({"CMAP": count(u16(201) + short(b"custom.op"))}))
     (operation,) = file.operations

@@ -20,6 +20,7 @@ from lamella.bridge.module_to_graph.lowering import (
     unbound_names,
 )
 from lamella.bridge.module_to_graph.nodes import (
+    UNKNOWN,
     Bound,
     BuiltStep,
     CompilationSettings,
@@ -249,6 +250,9 @@ def _declare(port: Port, flows: Sequence[Flow], frame: InstanceFrame, lowering: 
     if isinstance(type, ScalarType) and type.name == "int":
         _declare_dimension(name, frame, port.span, lowering.settings.extents)
         return
+    if not isinstance(type, TensorType) and lowering.settings.partial:
+        frame.bound[name] = UNKNOWN
+        return
     if not isinstance(type, TensorType):
         repair = f"declare it: in: {name}: [B, …]"
         raise Found(
@@ -291,12 +295,20 @@ def _open(frame: InstanceFrame, name: str, span: Span, extents: Mapping[str, int
     return found
 
 
-def is_complete(instance: Instance) -> bool:
-    """Whether an instance has a graph, or a pattern that means one, and all types of its inputs: it stands alone."""
+def has_graph(instance: Instance) -> bool:
+    """Whether an instance has a graph, or a pattern that means one."""
     try:
-        forward = find_forward(InstanceFrame(instance))
+        find_forward(InstanceFrame(instance))
     except Found:
         return False
+    return True
+
+
+def is_complete(instance: Instance) -> bool:
+    """Whether an instance has a graph, or a pattern that means one, and all types of its inputs: it stands alone."""
+    if not has_graph(instance):
+        return False
+    forward = find_forward(InstanceFrame(instance))
     return forward.inputs is not None and all(isinstance(port.type, TensorType) for port in forward.inputs)
 
 

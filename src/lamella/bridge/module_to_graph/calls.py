@@ -13,7 +13,7 @@ from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import LANGUAGES, ElementType, find_in
 from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import CallSite, DecodeCaches, GraphLowering, shape_text
-from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
+from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown, graph_name
 from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
@@ -146,7 +146,7 @@ class _OperandBinding:
             return
         open_params = [item for item in self.primitive.params if item.name not in self.attributes]
         if open_params:
-            self.attributes[open_params[0].name] = self._constant(argument.value, open_params[0])
+            self.attributes[open_params[0].name] = self._attribute(argument.value, open_params[0])
         elif free is not None:
             self.inputs[free] = self._scalar(argument.value)
         else:
@@ -156,7 +156,7 @@ class _OperandBinding:
 
     def _named(self, name: str, argument: Given) -> None:
         if name in self.params:
-            self.attributes[name] = self._constant(argument.value, self.params[name])
+            self.attributes[name] = self._attribute(argument.value, self.params[name])
             return
         for number, port in enumerate(self.ports):
             if port.name == name:
@@ -168,6 +168,18 @@ class _OperandBinding:
             argument.span, module=self.primitive.name, name=name, repair=repair
         )
         raise Found(finding)
+
+    def _attribute(self, expr: Expr, param: ConfigParam) -> Value:
+        """The value of an attribute; beside unknown operands, dimensions that these would bind are unknown too."""
+        try:
+            return self._constant(expr, param)
+        except Found as problem:
+            is_open = self.lowering.settings.partial and any(
+                isinstance(item, Unknown) for item in self.inputs
+            )
+            if is_open and problem.finding.code == names.UNKNOWN.code:
+                return None
+            raise
 
     def _constant(self, expr: Expr, param: ConfigParam) -> Value:
         words = frozenset(param.type.choices) if param.type is not None else frozenset()
@@ -396,21 +408,44 @@ def _matmul(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
         return _weight_gradient(request, lowering)
     if lowering.is_parameter(right) and isinstance(left, Tensor) and isinstance(right, Tensor):
         back = given is None and lowering.is_gradient(left)
-        meant = "NN" if back else _projection(left, right, given)
+        meant = "NN" if back else _projection(left, right, given, request.frame)
     if given is not None and meant != given:
         lowering.report(_old(request, given, meant, "x · Wᵀ"))
     request.attributes["transpose"] = meant
     return request
 
 
-def _projection(left: Tensor, right: Tensor, given: Value) -> str:
+def _projection(left: Tensor, right: Tensor, given: Value, frame: InstanceFrame) -> str:
     if given in ("NN", "TT"):
         return str(given)
     if given is not None or len(right.shape) != 2 or not left.shape:
         return "NT"
+    last, declared = _last_dim(left, frame), _dims_of(right, frame)
+    if last is not None and last in declared and declared[0] != declared[1]:
+        return "NN" if last == declared[0] else "NT"
     # Matrices are [out, in] by convention, so a square one is transposed; only what fits no other way is not.
     last = left.shape[-1]
     return "NN" if right.shape[0] == last and right.shape[1] != last else "NT"
+
+
+def _last_dim(tensor: Tensor, frame: InstanceFrame) -> object:
+    """The last dimension of an input as the text declares it; None of what is no input."""
+    forward = frame.instance.module.forward
+    for port in (forward.inputs or ()) if forward is not None else ():
+        if isinstance(port.type, TensorType) and port.type.dims:
+            bound = frame.bound.get(port.name or "in")
+            if isinstance(bound, Tensor) and bound.name == tensor.name:
+                return port.type.dims[-1]
+    return None
+
+
+def _dims_of(weight: Tensor, frame: InstanceFrame) -> tuple[object, ...]:
+    """The dimensions of a parameter as the text declares them."""
+    for param in frame.instance.module.tensors:
+        name = param.path.parts[0].name
+        if len(param.path.parts) == 1 and weight.name == graph_name(frame.place(name)):
+            return param.type.dims if isinstance(param.type, TensorType) else ()
+    return ()
 
 
 def _is_weight_gradient(request: PrimitiveCall, lowering: GraphLowering) -> bool:

@@ -53,6 +53,8 @@ class CompilationSettings:
     """Whether gradients will be derived from the graph: what `@gradient` says of a tensor is kept beside it."""
     precision: Precision | None = None
     """The types of all operations whose declaration has no recipe of its own."""
+    partial: bool = False
+    """Whether inputs may lack types, whose tensors are then unknown: enough to see what is wrong whatever they are."""
     once: bool = False
     """Whether equal elements of an array that take tensors of the same types are built once: enough to see what is
     wrong, but no graph to run."""

@@ -114,7 +114,7 @@ SAVED = "saved"
 def is_data(expr: Expr, frame: InstanceFrame) -> bool:
     """Whether an expression denotes a tensor, an instance or None, rather than a constant."""
     if isinstance(expr, Name):
-        return find_name(expr.id, frame)
+        return find_name(expr.id, frame) or expr.id in frame.instance.lost
     if isinstance(expr, Member | Index):
         return is_data(expr.operand, frame) or _is_saved(expr)
     if isinstance(expr, Select):

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.errors import Found
+from lamella.base.source import Span
 from lamella.bridge.module_to_graph.annotations import annotate, annotate_port
-from lamella.bridge.module_to_graph.calls import bind, is_unknown
+from lamella.bridge.module_to_graph.calls import PrimitiveCall, bind, is_unknown
 from lamella.bridge.module_to_graph.lowering import GraphLowering, match_type, require_call
 from lamella.bridge.module_to_graph.nodes import UNKNOWN, Bound, BuiltStep, InstanceFrame, Members, Unknown
 from lamella.bridge.module_to_graph.precision import by_recipe, perform, precisely
@@ -40,6 +41,7 @@ from lamella.lang.module.nodes import (
     Port,
     Primitive,
     ScalarType,
+    SequenceType,
     ShapeAssertion,
     TensorType,
 )
@@ -53,13 +55,15 @@ from lamella.lang.module.words import STACKED
 
 def _bind_parameters(
     declared: Declared, operation: Operation, frame: InstanceFrame, lowering: GraphLowering
-) -> tuple[Instance, Mapping[str, Bound]]:
-    """The instance that a call means, and the tensors that are its parameters."""
+) -> tuple[Instance | None, Mapping[str, Bound]]:
+    """The instance that a call means, and the tensors that are its parameters; None where one of these is unknown."""
     module = declared.declaration
     if not isinstance(module, Module):
         raise TypeError("only modules are called with parameters")
     params = [item for item in module.tensors if isinstance(item.type, TensorType)]
     given, config = _arguments(module, params, operation, frame, lowering)
+    if any(isinstance(value, Unknown) for value in given.values()):
+        return None, given
     for param in params:
         value = given.get(param.path.parts[0].name)
         if isinstance(value, Tensor) and isinstance(param.type, TensorType):
@@ -233,14 +237,7 @@ def _flow_values(
             values = [annotate(item, step.annotations, "", frame, lowering, own) for item in values[:1]]
     if len(flow.targets) > len(values) and not any(isinstance(item, Unknown) for item in values):
         operation = flow.steps[-1].span.text if flow.steps else flow.span.text
-        finding = constants.ARITY.at(
-            flow.span,
-            operation=operation,
-            given=f"{len(values)} tensor{'s' if len(values) != 1 else ''}",
-            taken=str(len(flow.targets)),
-            repair="",
-        )
-        raise Found(finding)
+        raise Found(_arity(flow.span, operation, len(values), len(flow.targets)))
     return values + [UNKNOWN] * (len(flow.targets) - len(values))
 
 
@@ -296,7 +293,7 @@ def _apply(
         raise Found(_not_found(callee, frame))
     if isinstance(declared.declaration, Primitive):
         request = bind(declared.declaration, values, operation, targets, frame, lowering)
-        return [UNKNOWN] * max(len(targets), 1) if is_unknown(request) else perform(request, lowering)
+        return _unknown_results(request) if is_unknown(request) else perform(request, lowering)
     if isinstance(declared.declaration, Module):
         return _call_declared(declared, values, operation, frame, lowering)
     raise Found(graphs.NOT_AN_OPERATION.at(callee.span, name=declared.name, found="a recipe", repair=""))
@@ -317,6 +314,20 @@ def _not_found(callee: Expr, frame: InstanceFrame) -> Diagnostic:
         return graphs.NOT_AN_OPERATION.at(callee.span, name=name, found="a tensor", repair=repair)
     repair = suggest(name, [*frame.instance.children, *frame.instance.scope.names()])
     return graphs.UNKNOWN_OPERATION.at(callee.span, name=name, repair=repair)
+
+
+def _unknown_results(request: PrimitiveCall) -> Sequence[Bound]:
+    """As many unknown results as an operation with unknown operands gives, where its declaration says how many."""
+    forward, taken = request.primitive.forward, len(request.targets)
+    given = [] if forward is None else [port for port in forward.outputs or () if port.type is not None]
+    if given and taken > len(given) and not any(isinstance(port.type, SequenceType) for port in given):
+        raise Found(_arity(request.place.span, f"{request.name}()", len(given), taken))
+    return [UNKNOWN] * max(taken, 1)
+
+
+def _arity(span: Span, operation: str, given: int, taken: int) -> Diagnostic:
+    text = f"{given} tensor{'s' if given != 1 else ''}"
+    return constants.ARITY.at(span, operation=operation, given=text, taken=str(taken), repair="")
 
 
 def _stacked(
@@ -459,6 +470,8 @@ def _call_declared(
 ) -> Sequence[Bound]:
     """A module called by its name: its parameters are the tensors that the call gives."""
     instance, given = _bind_parameters(declared, operation, frame, lowering)
+    if instance is None:
+        return [UNKNOWN]
     inner = InstanceFrame(instance, frame.place(declared.name), frame.at(declared.name, operation.span))
     inner.given.update(given)
     return _call_instance(inner, values, Operation(operation.callee, span=operation.span), lowering)

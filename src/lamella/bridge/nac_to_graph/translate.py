@@ -273,6 +273,8 @@ def _translate(
 ) -> tuple[Translation | None, list[Diagnostic]]:
     tables = read_tables(file)
     wrong = _first_errors(_checks(file, tables))
+    if not wrong and not file.instructions:
+        wrong = [rules.NO_FINAL_OUTPUT.at(file.span)]
     if wrong:
         return None, wrong
     notes = read_notes(file, limits)

@@ -30,6 +30,7 @@ from lamella.lang.nac.layout import (
     fields_of,
 )
 from lamella.lang.nac.nodes import (
+    FIRST_REGULAR,
     OUTPUT,
     V1_5,
     V1_6,
@@ -59,6 +60,7 @@ from lamella.lang.nac.nodes import (
     Unscaled,
 )
 from lamella.lang.nac.rules import container as rules
+from lamella.lang.nac.rules.instructions import UNKNOWN_SIGNATURE
 
 # --- a file and a section while they are read: bounds, findings, giving a section up ------------------------
 
@@ -498,7 +500,7 @@ def read_instructions(
     def fields(operation: int, variant: int) -> FieldLayout | None:
         return fields_of(operation, variant, signatures.get(variant), outputs)
 
-    reader = section.reader
+    reader, unsigned = section.reader, _Unsigned(section, signatures)
     for index in section.counted(2, "instructions"):
         start = reader.position
         try:
@@ -510,10 +512,36 @@ def read_instructions(
             constants = () if known.constants is None else _read_constants(section, known, index)
             offsets = reader.integers("h", known.offsets, "field D") if known.offsets else ()
         except InputError as problem:
+            unsigned.report()
             raise InputError(f"instruction {index}: {problem.message}", problem.offset) from None
+        except Found:
+            unsigned.report()
+            raise
+        unsigned.note(operation, variant, start)
         if operation == OUTPUT and variant < 2:
             constants = _check_reserved(section, start, index, constants)
         yield Instruction(operation, variant, constants, offsets, section.span(start))
+    if reader.position < reader.end:
+        unsigned.report()
+
+
+class _Unsigned:
+    """The first instruction whose signature nobody knows: what it was read as may be why others cannot be read."""
+
+    def __init__(self, section: SectionReader, signatures: Mapping[int, str]) -> None:
+        self._section, self._signatures = section, signatures
+        self._first: tuple[int, int, int] | None = None
+
+    def note(self, operation: int, variant: int, start: int) -> None:
+        """Look at an instruction that was read."""
+        if self._first is None and operation >= FIRST_REGULAR and variant and variant not in self._signatures:
+            self._first = variant, start, self._section.reader.position
+
+    def report(self) -> None:
+        """Say so where reading ends."""
+        if self._first is not None:
+            number, start, end = self._first
+            self._section.reading.report(UNKNOWN_SIGNATURE, start, end, id=number)
 
 
 def _read_constants(section: SectionReader, fields: FieldLayout, index: int) -> tuple[int, ...]:

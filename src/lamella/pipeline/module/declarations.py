@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from lamella.base.diagnostic import Diagnostic, errors
 from lamella.base.errors import Found
-from lamella.bridge.module_to_graph import CompilationSettings, Compiled, is_complete, module_to_graph
+from lamella.bridge.module_to_graph import (
+    CompilationSettings,
+    Compiled,
+    has_graph,
+    is_complete,
+    module_to_graph,
+)
 from lamella.bridge.module_to_graph.backward import declares_gradients, differentiate
 from lamella.lang.module.check import is_of
 from lamella.lang.module.check.mapped import check_mapped
@@ -105,11 +111,12 @@ def _findings_of(
     if instance is None:
         return findings
     findings += (item for item in check_mapped(instance) if not is_of(item, instance.lost))
-    if not is_complete(instance):
+    if not has_graph(instance):
         return findings
+    partial = not is_complete(instance)
     # A declaration that speaks of gradients is checked both ways; others are not asked for any.
-    whole = declares_gradients(instance)
-    settings = CompilationSettings(library=library, once=not whole)
+    whole = declares_gradients(instance) and not partial
+    settings = CompilationSettings(library=library, once=not whole, partial=partial)
     built = differentiate(instance, settings) if whole else module_to_graph(instance, settings)
     marks = built.marks if isinstance(built, Compiled) else built.compiled.marks
     devices = check_devices(

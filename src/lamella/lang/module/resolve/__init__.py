@@ -549,7 +549,16 @@ def _in_module(module: Module) -> Iterator[Diagnostic]:
     ]
     yield from _twice([*params, *lets], module.name)
     constants = [("constant", item.name, item.span) for item in module.constants]
-    yield from _twice([*_own_tensors(module), *constants], module.name)
+    inputs, outputs = (list(_ports(module, kind)) for kind in ("input", "output"))
+    yield from _twice([*_own_tensors(module), *constants, *inputs], module.name)
+    yield from _twice(outputs, module.name)
+
+
+def _ports(module: Module, kind: str) -> Iterator[tuple[str, str, Span]]:
+    """The inputs or the outputs of a forward section, under the names that they have without one too."""
+    forward, is_input = module.forward, kind == "input"
+    ports = () if forward is None else (forward.inputs if is_input else forward.outputs) or ()
+    yield from ((kind, port.name or ("in" if is_input else "out"), port.span) for port in ports)
 
 
 def _twice(names: Iterable[tuple[str, str, Span]], owner: str) -> Iterator[Diagnostic]:
