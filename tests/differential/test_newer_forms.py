@@ -269,3 +269,37 @@ def test_the_pass_leaves_no_extension_and_its_text_is_read_again() -> None:
     assert "group_id." not in lowered
     assert "%groups_x: index" in lowered
     assert not errors(check(read(lowered)))
+
+
+# --- functions of scalars on the components of matrices -----------------------------------------------------
+
+
+FUNCTIONS: dict[str, tuple[str, Any]] = {
+    "rem": ("f32", np.fmod),
+    "xor": ("i32", np.bitwise_xor),
+    "not": ("i32", np.invert),
+    "abs": ("f32", np.abs),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_scalars_work_on_the_components_of_matrices(function: str) -> None:
+    element, judge = FUNCTIONS[function]
+    operands = "%x, %y" if function in ("rem", "xor") else "%x"
+    matrix = f"coopmatrix<{element}x4x8,matrix_acc>"
+    text = f"""func @f(%A: memref<{element}x4x8>, %B: memref<{element}x4x8>, %C: memref<{element}x4x8>) {{
+      %0 = constant 0 : index
+      parallel {{
+        %x = cooperative_matrix_load.n %A[%0,%0] : {matrix}
+        %y = cooperative_matrix_load.n %B[%0,%0] : {matrix}
+        %z = arith.{function} {operands} : {matrix}
+        cooperative_matrix_store %z, %C[%0,%0]
+      }}
+    }}"""
+    draw = np.random.default_rng(1)
+    left, right = (np.asfortranarray(draw.integers(1, 99, (4, 8)).astype(TYPES[element])) for _ in "ab")
+    wanted = judge(-left, right) if operands != "%x" else judge(-left)
+    for kernels in ways(text):
+        found = np.zeros((4, 8), TYPES[element], order="F")
+        kernels.f(-left, right, found)
+        np.testing.assert_array_equal(found, wanted)
