@@ -303,3 +303,30 @@ def test_functions_of_scalars_work_on_the_components_of_matrices(function: str) 
         found = np.zeros((4, 8), TYPES[element], order="F")
         kernels.f(-left, right, found)
         np.testing.assert_array_equal(found, wanted)
+
+
+# --- rows and columns of subgroups --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(4, 8, 3), (8, 8, 1), (2, 2, 4), None])
+def test_subgroups_know_their_row_and_column(sizes: tuple[int, int, int] | None) -> None:
+    places = "%k = cast %s : index store %a, %R[%k,%0] store %b, %R[%k,%1] store %c, %R[%k,%2]"
+    text = f"""func @f(%R: memref<i32x32x6>) {"" if sizes is None else head(sizes)} {{
+      %0 = constant 0 : index  %1 = constant 1 : index  %2 = constant 2 : index
+      %3 = constant 3 : index  %4 = constant 4 : index  %5 = constant 5 : index
+      parallel {{
+        %s = builtin.subgroup_id : i32
+        %a = subgroup_id.x : i32  %b = subgroup_id.y : i32  %c = builtin.subgroup_id.z : i32
+        %d = num_subgroups.x : i32  %e = builtin.num_subgroups.y : i32  %f = num_subgroups.z : i32
+        {places} store %d, %R[%k,%3] store %e, %R[%k,%4] store %f, %R[%k,%5]
+      }}
+    }}"""
+    size, rows, columns = sizes or (16, 16, 1)
+    high = rows // size
+    wanted = np.full((32, 6), -1)
+    for number in range(high * columns):
+        wanted[number] = [number % high, number // high, 0, high, columns, 1]
+    for kernels in ways(text):
+        found = np.full((32, 6), -1, np.int32, order="F")
+        kernels.f(found)
+        np.testing.assert_array_equal(found, wanted)

@@ -45,7 +45,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, STORED_FLOATS
 from lamella.lang.tensor.rules import instructions as rules
-from lamella.lang.tensor.words import ELEMENTS, EXTRA_ARITH, EXTRA_MATH, PACKED, SCALARS
+from lamella.lang.tensor.words import ELEMENTS, EXTRA_ARITH, EXTRA_MATH, PACKED, SCALARS, SUBGROUP_AXES
 from lamella.lang.tensor.write import write_size, write_type
 
 # --- constants, arithmetic, comparisons, casts and builtins -------------------------------------------------
@@ -76,7 +76,9 @@ REAL = OperandTypes((*INTEGERS, *FLOATS), "integers and floating-point numbers")
 REAL_MATRICES = OperandTypes(REAL.names, "real numbers and cooperative matrices of them", matrices=True)
 WHOLE = OperandTypes(INTEGERS, "integers")
 WHOLE_MATRICES = OperandTypes(INTEGERS, "integers and cooperative matrices of them", matrices=True)
-BITS = OperandTypes(("bool", *INTEGERS), "booleans, integers and cooperative matrices of integers", matrices=True)
+BITS = OperandTypes(
+    ("bool", *INTEGERS), "booleans, integers and cooperative matrices of integers", matrices=True
+)
 PAIRS = OperandTypes(COMPLEX, "complex numbers and cooperative matrices of them", matrices=True)
 CONTINUOUS = OperandTypes((*FLOATS, *COMPLEX), "floating-point and complex numbers")
 FLOATING = OperandTypes(FLOATS, "floating-point numbers")
@@ -151,10 +153,14 @@ def _check_scalar(
         case Cast():
             _check_cast(here, instruction)
         case Builtin():
-            if "." in instruction.name:
+            name, _, axis = instruction.name.partition(".")
+            if axis and name in SUBGROUP_AXES:
+                instead = "one number for each: builtin.num_subgroups and builtin.subgroup_id"
+                here.context.note_extension(here.span, "an axis of subgroups", instead)
+            elif axis:
                 instead = "one axis of work-groups: builtin.group_id and builtin.group_size"
                 here.context.note_extension(here.span, "a launch with several axes", instead)
-            wanted = INDEX if instruction.name.partition(".")[0] in INDEX_BUILTINS else Scalar("i32")
+            wanted = INDEX if name in INDEX_BUILTINS else Scalar("i32")
             if instruction.type != wanted:
                 words = {"wanted": wanted, "type": write_type(instruction.type)}
                 here.say(rules.BUILTIN_TYPE, here.type_span, (), **words)
