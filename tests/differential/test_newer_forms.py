@@ -269,3 +269,64 @@ def test_the_pass_leaves_no_extension_and_its_text_is_read_again() -> None:
     assert "group_id." not in lowered
     assert "%groups_x: index" in lowered
     assert not errors(check(read(lowered)))
+
+
+# --- functions of scalars on the components of matrices -----------------------------------------------------
+
+
+FUNCTIONS: dict[str, tuple[str, Any]] = {
+    "rem": ("f32", np.fmod),
+    "xor": ("i32", np.bitwise_xor),
+    "not": ("i32", np.invert),
+    "abs": ("f32", np.abs),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_scalars_work_on_the_components_of_matrices(function: str) -> None:
+    element, judge = FUNCTIONS[function]
+    operands = "%x, %y" if function in ("rem", "xor") else "%x"
+    matrix = f"coopmatrix<{element}x4x8,matrix_acc>"
+    text = f"""func @f(%A: memref<{element}x4x8>, %B: memref<{element}x4x8>, %C: memref<{element}x4x8>) {{
+      %0 = constant 0 : index
+      parallel {{
+        %x = cooperative_matrix_load.n %A[%0,%0] : {matrix}
+        %y = cooperative_matrix_load.n %B[%0,%0] : {matrix}
+        %z = arith.{function} {operands} : {matrix}
+        cooperative_matrix_store %z, %C[%0,%0]
+      }}
+    }}"""
+    draw = np.random.default_rng(1)
+    left, right = (np.asfortranarray(draw.integers(1, 99, (4, 8)).astype(TYPES[element])) for _ in "ab")
+    wanted = judge(-left, right) if operands != "%x" else judge(-left)
+    for kernels in ways(text):
+        found = np.zeros((4, 8), TYPES[element], order="F")
+        kernels.f(-left, right, found)
+        np.testing.assert_array_equal(found, wanted)
+
+
+# --- rows and columns of subgroups --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(4, 8, 3), (8, 8, 1), (2, 2, 4), None])
+def test_subgroups_know_their_row_and_column(sizes: tuple[int, int, int] | None) -> None:
+    places = "%k = cast %s : index store %a, %R[%k,%0] store %b, %R[%k,%1] store %c, %R[%k,%2]"
+    text = f"""func @f(%R: memref<i32x32x6>) {"" if sizes is None else head(sizes)} {{
+      %0 = constant 0 : index  %1 = constant 1 : index  %2 = constant 2 : index
+      %3 = constant 3 : index  %4 = constant 4 : index  %5 = constant 5 : index
+      parallel {{
+        %s = builtin.subgroup_id : i32
+        %a = subgroup_id.x : i32  %b = subgroup_id.y : i32  %c = builtin.subgroup_id.z : i32
+        %d = num_subgroups.x : i32  %e = builtin.num_subgroups.y : i32  %f = num_subgroups.z : i32
+        {places} store %d, %R[%k,%3] store %e, %R[%k,%4] store %f, %R[%k,%5]
+      }}
+    }}"""
+    size, rows, columns = sizes or (16, 16, 1)
+    high = rows // size
+    wanted = np.full((32, 6), -1)
+    for number in range(high * columns):
+        wanted[number] = [number % high, number // high, 0, high, columns, 1]
+    for kernels in ways(text):
+        found = np.full((32, 6), -1, np.int32, order="F")
+        kernels.f(found)
+        np.testing.assert_array_equal(found, wanted)

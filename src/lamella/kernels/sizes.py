@@ -12,6 +12,7 @@ from lamella.kernels.rewrite import count_statements, extracted_matrices, walk
 from lamella.kernels.target import Target
 from lamella.lang.tensor import result_types
 from lamella.lang.tensor.check.kinds import BYTES
+from lamella.lang.tensor.extensions import reads_subgroup_axes
 from lamella.lang.tensor.layout import component_count
 from lamella.lang.tensor.nodes import (
     Blas,
@@ -184,7 +185,10 @@ def choose_sizes(function: Function, target: Target) -> Sizes:
     """The sizes of a kernel on a target: its attributes where it has them, else what fits its shapes."""
     shapes = blas_shapes(function)
     size = _settle_subgroup(function, fitting_subgroup_size(shapes, target), target.subgroup_sizes)
-    return Sizes(size, _asked_work_group(function) or fitting_work_group(shapes, target, size))
+    rows, columns = _asked_work_group(function) or fitting_work_group(shapes, target, size)
+    if _asked_work_group(function) is None and reads_subgroup_axes(function):
+        rows, columns = rows * columns, 1  # as it is taken where no target is chosen
+    return Sizes(size, (rows, columns))
 
 
 def default_sizes(function: Function) -> Sizes:

@@ -66,6 +66,31 @@ def test_matrices_of_integers_are_shifted(function: str, element: str, expected:
     assert codes(*lines) == expected
 
 
+@pytest.mark.parametrize(
+    ("function", "element", "result", "expected"),
+    [
+        ("rem", "f32", "f32", ["TEN035"]),
+        ("rem", "c32", "c32", ["TEN035", "TEN103"]),
+        ("xor", "i8", "i8", ["TEN035"]),
+        ("and", "f32", "f32", ["TEN035", "TEN103"]),
+        ("not", "i32", "i32", ["TEN035"]),
+        ("abs", "f16", "f16", ["TEN035"]),
+        ("abs", "c32", "f32", ["TEN035"]),
+        ("abs", "c32", "c32", ["TEN035", "TEN101"]),
+        ("conj", "c64", "c64", ["TEN035"]),
+        ("im", "c64", "f64", ["TEN035"]),
+        ("re", "f32", "f32", ["TEN035", "TEN103"]),
+    ],
+)
+def test_functions_of_scalars_take_the_components_of_matrices(
+    function: str, element: str, result: str, expected: list[str]
+) -> None:
+    one = {"f": "1.0", "c": "[1.0,0.0]"}.get(element[0], "1")
+    operands = "%m, %m" if function in ("rem", "and", "xor") else "%m"
+    lines = [f"%m = constant {one} : coopmatrix<{element}x4x4,matrix_a>"]
+    assert codes(*lines, f"%r = arith.{function} {operands} : coopmatrix<{result}x4x4,matrix_a>") == expected
+
+
 def test_matrices_are_selected_by_one_condition() -> None:
     matrix = "coopmatrix<f32x4x4,matrix_acc>"
     lines = [f"%a = constant 0.0 : {matrix}", f"%b = constant 1.0 : {matrix}"]

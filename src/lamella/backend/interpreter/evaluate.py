@@ -287,6 +287,11 @@ def _place(worker: Worker) -> tuple[int, int, int]:
     return worker.group.launch.grid.place(worker.group.number)
 
 
+def _subgroup_rows(worker: Worker) -> int:
+    launch = worker.group.launch
+    return max(1, launch.work_group_size[0] // launch.subgroup_size)
+
+
 def _whole(execute: Callable[..., RunValue | None]) -> Prepare:
     """An instruction that is read whenever it is executed."""
     return lambda item, _: partial(execute, item=item)
@@ -306,8 +311,14 @@ BUILTINS: Mapping[str, Callable[[Worker], int]] = MappingProxyType(
         "group_size.y": lambda worker: worker.group.launch.grid.y,
         "group_size.z": lambda worker: worker.group.launch.grid.z,
         "num_subgroups": lambda worker: worker.group.launch.items // worker.group.launch.subgroup_size,
+        "num_subgroups.x": lambda worker: _subgroup_rows(worker),
+        "num_subgroups.y": lambda worker: worker.group.launch.work_group_size[1],
+        "num_subgroups.z": lambda _: 1,
         "subgroup_size": lambda worker: worker.group.launch.subgroup_size,
         "subgroup_id": lambda worker: worker.subgroup,
+        "subgroup_id.x": lambda worker: worker.subgroup % _subgroup_rows(worker),
+        "subgroup_id.y": lambda worker: worker.subgroup // _subgroup_rows(worker),
+        "subgroup_id.z": lambda _: 0,
         "subgroup_local_id": lambda worker: worker.lane,
     }
 )

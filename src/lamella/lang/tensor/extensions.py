@@ -4,6 +4,8 @@
   one: subgroup s of n begins with tile s and goes on by n tiles.
 - `builtin.group_id.y` and its like are quotients and remainders of the number of the work-group: work-groups are
   counted along x first, then along y, then along z. How many there are along x and y are two parameters more.
+- `builtin.subgroup_id.x` and its like come from the number of the subgroup: subgroups are counted along the rows of the
+  work-group first, then along its columns.
 - `cooperative_matrix_apply` is left to the caller, because which work-item holds a component depends on their number.
   Where only the accesses of its body matter it is a loop over rows and columns.
 """
@@ -40,6 +42,7 @@ from lamella.lang.tensor.nodes import (
     Value,
     Yield,
 )
+from lamella.lang.tensor.words import AXIS_BUILTINS, SUBGROUP_AXES
 
 I32 = Scalar("i32")
 COUNTS = ("groups_x", "groups_y")
@@ -50,11 +53,26 @@ Lower: TypeAlias = "Callable[[Statement, CoopApply], Sequence[Statement]]"
 
 def read_axes(function: Function) -> frozenset[str]:
     """The axes besides x along which a kernel asks for its work-group or for their number."""
-    return frozenset(
-        item.instruction.name.partition(".")[2]
-        for item in _walk(function.body)
-        if isinstance(item.instruction, Builtin) and "." in item.instruction.name
-    )
+    return frozenset(axis for name, axis in _axes(function) if name in AXIS_BUILTINS)
+
+
+def reads_subgroup_axes(function: Function) -> bool:
+    """Whether a kernel asks for the row or column of its subgroup, or for their number."""
+    return any(name in SUBGROUP_AXES for name, _ in _axes(function))
+
+
+def _axes(function: Function) -> Iterator[tuple[str, str]]:
+    for item in _walk(function.body):
+        if isinstance(item.instruction, Builtin) and "." in item.instruction.name:
+            name, _, axis = item.instruction.name.partition(".")
+            yield name, axis
+
+
+def _columns(function: Function) -> int:
+    """The columns of a work-group; one where the kernel leaves its sizes to the target."""
+    found = None if function.attributes is None else function.attributes.find("work_group_size")
+    items = [item for item in found if isinstance(item, int)] if isinstance(found, tuple) else []
+    return items[1] if len(items) == 2 else 1
 
 
 def _walk(region: Region) -> Iterator[Statement]:
@@ -69,9 +87,10 @@ def lower_extensions(function: Function, lower_apply: Lower | None = None) -> Fu
     """The function without tiles, axes and applies; without `lower_apply` the last become loops, for analysis."""
     kinds = (ForeachTile, CoopApply)
     axes = read_axes(function)
-    if not axes and not any(isinstance(item.instruction, kinds) for item in _walk(function.body)):
+    plain = not axes and not reads_subgroup_axes(function)
+    if plain and not any(isinstance(item.instruction, kinds) for item in _walk(function.body)):
         return function
-    lowering = _Lowering(_names_of(function), lower_apply)
+    lowering = _Lowering(_names_of(function), lower_apply, columns=_columns(function))
     counts = tuple(lowering.name(name) for name in COUNTS) if axes else ()
     lowering.counts = counts
     body = lowering.region(function.body)
@@ -119,6 +138,7 @@ class _Lowering:
     used: set[str]
     lower_apply: Lower | None
     counts: tuple[str, ...] = ()
+    columns: int = 1
 
     def name(self, wanted: str) -> str:
         """A name that no value has."""
@@ -153,6 +173,10 @@ class _Lowering:
                 return (replace(statement, instruction=branches),)
             case Builtin() as builtin if self.counts and builtin.type == INDEX:
                 return self._axis(statement, builtin)
+            case Builtin() as builtin if (
+                builtin.name.partition(".")[0] in SUBGROUP_AXES and "." in builtin.name
+            ):
+                return self._subgroup_axis(statement, builtin)
             case _:
                 return (statement,)
 
@@ -215,6 +239,22 @@ class _Lowering:
             return out.statements
         rest = out.arith("div", whole, wide)
         out.arith("rem" if axis == "y" else "div", rest, high, result=result)
+        return out.statements
+
+    def _subgroup_axis(self, statement: Statement, builtin: Builtin) -> Sequence[Statement]:
+        """The row or column of a subgroup, or how many there are: subgroup s stands in row s mod rows."""
+        name, _, axis = builtin.name.partition(".")
+        out = _Writer(self, statement.span)
+        result = statement.results[0] if statement.results else None
+        if axis == "z" or (name == "num_subgroups" and axis == "y"):
+            last = self.columns if axis == "y" else int(name == "num_subgroups")
+            out.put(Constant(last, I32), result)
+            return out.statements
+        count, columns = out.put(Builtin("num_subgroups", I32)), out.put(Constant(self.columns, I32))
+        rows = out.put(Arith("div", (count, columns), I32), result if name == "num_subgroups" else None)
+        if name == "subgroup_id":
+            whole = out.put(Builtin(name, I32))
+            out.put(Arith("rem" if axis == "x" else "div", (whole, rows), I32), result)
         return out.statements
 
     # --- applies, for analysis ------------------------------------------------------------------------------

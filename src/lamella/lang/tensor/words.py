@@ -33,6 +33,8 @@ MIXED_BUILTINS = ("group_id", "group_size", "num_subgroups", "subgroup_size")
 AXES = ("x", "y", "z")
 AXIS_BUILTINS = ("group_id", "group_size")
 """Builtins that a launch with several axes has one of for each; the first is the one without an axis."""
+SUBGROUP_AXES = ("num_subgroups", "subgroup_id")
+"""Builtins that count along the rows and columns of a work-group where an axis is named, else all in one row."""
 SPMD_BUILTINS = ("subgroup_id", "subgroup_local_id")
 REDUCTIONS = ("add", "max", "min")
 FORMS = ("exclusive_scan", "inclusive_scan", "reduce")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from lamella.graph.compose import compose
 from lamella.graph.model import Model
 from lamella.graph.nodes import Graph
 from lamella.graph.passes.specialise_shapes import specialise_shapes
-from lamella.lang.skriptnd import check
+from lamella.lang.skriptnd import Document, check
 from lamella.lang.skriptnd.rules.graphs import NEEDS_CONFIG, NO_GRAPH
 from lamella.ops.instance import Definition
 from lamella.ops.library import NEWER, SPECIFICATION, Library, LoadedModule
@@ -62,20 +63,30 @@ def read_module(path: Path, options: Options, *, again: bool = True) -> Read:
         cache = None if again or findings else open_cache()
         key = b"" if cache is None else _texts_key(library)
         if cache is None or cache.get(key) is None:
-            findings += _check_all(library)
+            findings += _check_all(library, findings)
             if cache is not None and not findings:
                 cache.put(key, b"sound")
     return Read(module, tuple(sort_findings(dict.fromkeys(findings))))
 
 
-def _check_all(library: Library) -> list[Diagnostic]:
-    """What the rules of the language say of all modules."""
+def _check_all(library: Library, known: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """What the rules of the language say of all modules; of those with syntax errors, of the definitions without."""
     lost, found = library.lost, list[Diagnostic]()
+    broken = errors(known)
     for name, document in library.documents.items():
-        if name not in lost:
-            find, listed = library.find_operator, library.operators
-            found += check(document, name, find, listed, library.resolve, lost)
+        if name in lost:
+            document = _readable(document, broken)
+        find, listed = library.find_operator, library.operators
+        found += check(document, name, find, listed, library.resolve, lost)
     return found
+
+
+def _readable(document: Document, broken: Sequence[Diagnostic]) -> Document:
+    source = document.span.source
+    starts = sorted(item.span.start for item in broken if item.span.source is source)
+    spans = ((item, item.span) for item in document.declarations)
+    kept = (item for item, at in spans if bisect_left(starts, at.start) == bisect_right(starts, at.end))
+    return replace(document, declarations=tuple(kept))
 
 
 def _texts_key(library: Library) -> bytes:

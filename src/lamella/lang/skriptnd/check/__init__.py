@@ -307,16 +307,18 @@ def check(
 ) -> list[Diagnostic]:
     """What is wrong with a document's definitions; `find` knows the operators of other modules, `listed` their names.
 
-    `qualify` gives the qualified names of what the text names; of the modules in `lost` nothing is known.
+    `qualify` gives the qualified names of what the text names; of the modules in `lost` nothing is known, and of this
+    one, where it is among them, no more than the definitions that are given.
 
     Without `find`, invocations of other modules are taken as they are.
     """
-    findings = [*_check_imports(document, module), *_check_names(document, module)]
+    partial = module in lost
+    findings = [] if partial else [*_check_imports(document, module), *_check_names(document, module)]
     operators: dict[str, Operator] = {}
     for item in document.declarations:
         operators.setdefault(item.name, item)
     definitions = Definitions(module, operators, find, frozenset(document.modules), listed, qualify)
-    definitions.lost = lost
+    definitions.lost, definitions.partial = lost, partial
     called = {name for item in document.declarations for name in invoked(item)}
     calls: dict[str, Sequence[InvocationEdge]] = {}
     for item in document.declarations:

@@ -58,6 +58,8 @@ class Definitions:
         self._qualify = qualify
         self.lost: Collection[str] = ()
         """Modules that could not be read: nothing is known about what they define."""
+        self.partial = False
+        """Whether the document could be read in parts only: what is not found may stand in the others."""
         self._guesses = 0
         self._signatures: dict[str, OperatorSignature] = {}
         self._stateful: dict[str, bool] = {}
@@ -67,10 +69,13 @@ class Definitions:
         module, _, short = name.rpartition(".")
         qualified = self._qualify(name, self.module)
         if qualified == f"{self.module}.{short}":
-            found = self.operators.get(short) or (self._find and self._find(qualified))
-            return found or self._unknown(name, span)
+            found = self.operators.get(short)
+            if found is None and not self.partial:
+                found = (self._find and self._find(qualified)) or None
+                return found or self._unknown(name, span)
+            return found
         if self._imports is not None and module not in self._imports:
-            return self._not_imported(module, span)
+            return None if self.partial else self._not_imported(module, span)
         if short.startswith("_"):
             return rules.PRIVATE_OPERATOR.at(span, name=short, module=module)
         if self._find is None or qualified.rpartition(".")[0] in self.lost:

@@ -45,7 +45,7 @@ from lamella.lang.tensor.nodes import (
 )
 from lamella.lang.tensor.nodes.types import COMPLEX, FLOATS, INTEGERS, STORED_FLOATS
 from lamella.lang.tensor.rules import instructions as rules
-from lamella.lang.tensor.words import ELEMENTS, EXTRA_ARITH, EXTRA_MATH, PACKED, SCALARS
+from lamella.lang.tensor.words import ELEMENTS, EXTRA_ARITH, EXTRA_MATH, PACKED, SCALARS, SUBGROUP_AXES
 from lamella.lang.tensor.write import write_size, write_type
 
 # --- constants, arithmetic, comparisons, casts and builtins -------------------------------------------------
@@ -76,8 +76,10 @@ REAL = OperandTypes((*INTEGERS, *FLOATS), "integers and floating-point numbers")
 REAL_MATRICES = OperandTypes(REAL.names, "real numbers and cooperative matrices of them", matrices=True)
 WHOLE = OperandTypes(INTEGERS, "integers")
 WHOLE_MATRICES = OperandTypes(INTEGERS, "integers and cooperative matrices of them", matrices=True)
-BITS = OperandTypes(("bool", *INTEGERS), "booleans and integers")
-PAIRS = OperandTypes(COMPLEX, "complex numbers")
+BITS = OperandTypes(
+    ("bool", *INTEGERS), "booleans, integers and cooperative matrices of integers", matrices=True
+)
+PAIRS = OperandTypes(COMPLEX, "complex numbers and cooperative matrices of them", matrices=True)
 CONTINUOUS = OperandTypes((*FLOATS, *COMPLEX), "floating-point and complex numbers")
 FLOATING = OperandTypes(FLOATS, "floating-point numbers")
 NARROW = OperandTypes(
@@ -86,15 +88,24 @@ NARROW = OperandTypes(
 CHOSEN = OperandTypes(("bool", *SCALARS), "booleans, scalars and cooperative matrices", matrices=True)
 ARITH = {
     **dict.fromkeys(("add", "sub", "mul", "div", "neg"), ALL),
-    "rem": REAL,
+    "rem": REAL_MATRICES,
     **dict.fromkeys(EXTREMES, REAL_MATRICES),
     **dict.fromkeys(SHIFTS, WHOLE_MATRICES),
     **dict.fromkeys(("and", "or", "xor", "not"), BITS),
     **dict.fromkeys(("conj", "im", "re"), PAIRS),
-    "abs": NUMBERS,
+    "abs": ALL,
     "select": CHOSEN,
     "fma": NARROW,
 }
+OF_SCALARS = {
+    **dict.fromkeys(EXTREMES, ("an extreme", "one of each component")),
+    **dict.fromkeys(SHIFTS, ("a shift", "shifts of integers")),
+    **dict.fromkeys(("and", "or", "xor", "not"), ("a bitwise function", "one of integers")),
+    **dict.fromkeys(("conj", "im", "re"), ("a part", "that of each component")),
+    "rem": ("a remainder", "one of each component"),
+    "abs": ("an absolute value", "one of each component"),
+}
+"""Functions that the specification has for scalars alone: what a note calls them, and what stands in their place."""
 COMPLEX_MATH = ("exp", "native_exp", "exp2", "native_exp2")
 EQUALITY = ("eq", "ne")
 PARTIAL = ("abs", "im", "re")
@@ -142,10 +153,14 @@ def _check_scalar(
         case Cast():
             _check_cast(here, instruction)
         case Builtin():
-            if "." in instruction.name:
+            name, _, axis = instruction.name.partition(".")
+            if axis and name in SUBGROUP_AXES:
+                instead = "one number for each: builtin.num_subgroups and builtin.subgroup_id"
+                here.context.note_extension(here.span, "an axis of subgroups", instead)
+            elif axis:
                 instead = "one axis of work-groups: builtin.group_id and builtin.group_size"
                 here.context.note_extension(here.span, "a launch with several axes", instead)
-            wanted = INDEX if instruction.name.partition(".")[0] in INDEX_BUILTINS else Scalar("i32")
+            wanted = INDEX if name in INDEX_BUILTINS else Scalar("i32")
             if instruction.type != wanted:
                 words = {"wanted": wanted, "type": write_type(instruction.type)}
                 here.say(rules.BUILTIN_TYPE, here.type_span, (), **words)
@@ -204,13 +219,17 @@ def _check_arith(here: StatementContext, arith: Arith) -> None:
         here.context.note_extension(here.span, f"'{here.word}'", "if with a yield in each branch")
         here.expect(operands[0], types[0], types[0] == BOOL, "a bool")
         operands, types = operands[1:], types[1:]
-    if arith.function in EXTREMES and any(isinstance(item, Coopmatrix) for item in types):
-        here.context.note_extension(here.span, "an extreme of cooperative matrices", "one of each component")
-    if arith.function in SHIFTS and any(isinstance(item, Coopmatrix) for item in types):
-        here.context.note_extension(here.span, "a shift of cooperative matrices", "shifts of integers")
+    if arith.function in OF_SCALARS and any(isinstance(item, Coopmatrix) for item in types):
+        what, instead = OF_SCALARS[arith.function]
+        here.context.note_extension(here.span, f"{what} of cooperative matrices", instead)
     if _check_taken(here, operands, types, ARITH.get(arith.function, NUMBERS)):
-        part = Scalar(component_of(component(types[0]) or ""))
-        _check_alike(here, arith, operands, types, part if arith.function in PARTIAL else types[0])
+        _check_alike(here, arith, operands, types, _part(types[0]) if arith.function in PARTIAL else types[0])
+
+
+def _part(type_: Type) -> Type:
+    """What the absolute values, real or imaginary parts of a type are of."""
+    name = component_of(component(type_) or "")
+    return replace(type_, element=name) if isinstance(type_, Coopmatrix) else Scalar(name)
 
 
 def _check_taken(

@@ -61,6 +61,7 @@ from lamella.lang.tensor.words import (
     EXTRA_ARITH,
     OPERANDS,
     STORE_FLAGS,
+    SUBGROUP_AXES,
     TRANSPOSES,
 )
 
@@ -216,14 +217,14 @@ class TensorInstructions(TensorTokens):
         return Cast(self.operand(), self.result_type("after the operand"))
 
     def builtin(self, word: str) -> Builtin:
-        """`'builtin.group_id' axis? ':' type`; the first axis is the one that has no name in the specification."""
+        """`'builtin.group_id' axis? ':' type`; of work-groups the first axis has no name in the specification."""
         first, function = self.index - 1, word.partition(".")[2]
         axes = "".join(self.texts[token] for token in self.modifiers())
-        if axes and (axes[1:] not in AXES or function not in AXIS_BUILTINS):
+        if axes and (axes[1:] not in AXES or function not in (*AXIS_BUILTINS, *SUBGROUP_AXES)):
             name = f"{self.texts[first]}{axes}"[:SHOWN]
-            repair = "work-groups have the axes .x, .y and .z, subgroups one number: 'builtin.subgroup_id'"
+            repair = "work-groups and subgroups have the axes .x, .y and .z, work-items one number"
             raise self.report(syntax.UNSUPPORTED.at(self.span_from(first), word=name, repair=repair))
-        function += axes if axes != ".x" else ""
+        function += axes if axes != ".x" or function in SUBGROUP_AXES else ""
         return Builtin(function, self.result_type(f"after '{word}'"))
 
     def compare(self, word: str) -> Compare:
