@@ -184,6 +184,15 @@ def test_bound_streams_give_the_same_bytes(tmp_path: Path) -> None:
         assert "CSTL0B" in call("show", target).stdout
 
 
+def test_bind_json_has_what_was_found(tmp_path: Path) -> None:
+    """The warnings that check has, too."""
+    result = call("bind", CONV, "-o", str(tmp_path / "conv.stcb"), "--json")
+    found = json.loads(result.stdout)
+    assert found["ok"] is True
+    assert [item["code"] for item in found["diagnostics"]] == ["NEM145"]
+    assert (found["output"], found["numbers"]) == (str(tmp_path / "conv.stcb"), None)
+
+
 def test_sim_json_has_the_binding_schema() -> None:
     report = json.loads(call("sim", CONV, "--json", "--advise").stdout)
     assert report["cycles"] == 17_312

@@ -126,6 +126,37 @@ def test_plan_stream_and_model_give_the_same(folder: Path, tmp_path: Path) -> No
         np.testing.assert_array_equal(found[name], found["reference"], err_msg=name)
 
 
+def test_two_plans_are_compared_bit_by_bit(tmp_path: Path) -> None:
+    """A plan beside its faster form, its stream, and one that computes something else."""
+    text = (
+        'device "npm_lite.nem"\nbuffer X : DDR (size=512)\nbuffer Y : DDR (size=512)\n'
+        "buffer M : L2 (size=64)\nbuffer P : L1 (size=64)\n"
+        "loop i in [0..7]:\n    let p = region(P, 0, 64) elem=i8, shape=[64], layout=N\n"
+        "    a = transfer.async(dst=M, src=region(X, i * 64, 64))\n    b = transfer.async(dst=P, src=M, deps=[a])\n"
+        "    c = relu.async in p out p deps=[b]\n"
+        "    store.async(dst=region(Y, i * 64, 64), src=P, deps=[c])\nendloop\n"
+    )
+    plan, other, fixed = (tmp_path / f"{name}.nem" for name in ("plan", "other", "fixed"))
+    plan.write_text(text, encoding="utf-8")
+    other.write_text(text.replace("relu", "abs"), encoding="utf-8")
+    stream = tmp_path / "plan.stcb"
+    assert call("sim", plan, "--fix", fixed).exit_code == 0
+    assert call("bind", plan, "-o", stream).exit_code == 0
+    np.save(tmp_path / "x.npy", np.arange(512, dtype="u1"))
+    given = ("--input", f"X={tmp_path / 'x.npy'}")
+    assert call("diff", plan, stream).output.endswith("equal bit by bit\n")
+    assert call("diff", stream, stream, *given).exit_code == 0
+    assert "not compared, other names or sizes: M\n" in call("diff", plan, fixed, *given).output
+    found = json.loads(call("diff", plan, other, *given, "--json").output)
+    assert (found["ok"], found["first_diverging"], found["not_compared"]) == (False, "Y", [])
+    assert [item["max_abs"] for item in found["outputs"] if item["name"] == "Y"] == [128.0]
+    assert call("diff", plan, other, *given).exit_code == 1
+    assert call("diff", plan, other, *given, "--tolerance", "2").exit_code == 0
+    assert call("diff", plan, other, "-o", tmp_path / "alone").exit_code == 2
+    other.write_text(text.replace("X", "Z"), encoding="utf-8")
+    assert "the inputs of the plans differ: X against Z" in call("diff", plan, other).output
+
+
 def test_a_plan_of_another_name_keeps_its_numbers(folder: Path, tmp_path: Path) -> None:
     """Bound or improved under another name, the weights go along; a file of somebody else is not replaced."""
     plan, input = folder / "codes" / "codes.nem", tmp_path / "x.npy"

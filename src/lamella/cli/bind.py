@@ -34,17 +34,15 @@ def bind(file: Path, options: Options) -> None:
     carried = carry_numbers(file, output, limits)
     save_stream(stream, output)
     known = {(item.code, item.span) for item in program.findings}
-    print_findings(
-        [
-            *without_notes(program.findings),
-            *(item for item in findings if (item.code, item.span) not in known),
-        ]
-    )
+    found = [*program.findings, *(item for item in findings if (item.code, item.span) not in known)]
     records = stream.count()
     if options.as_json:
         facts = {"device": stream.device, "records": records, "bits": stream.bits, "memory": stream.peaks()}
-        print_json({"ok": not errors(findings), "output": str(output), **facts})
+        written = {"output": str(output), "numbers": None if carried is None else str(carried)}
+        diagnostics = [item.to_json() for item in found]
+        print_json({"ok": not errors(findings), "diagnostics": diagnostics, **written, **facts})
         return
+    print_findings(without_notes(found))
     engines = f"{len(stream.engines)} engine{'s' if len(stream.engines) > 1 else ''}"
     click.echo(
         f"{printable(str(output))}: {records} records on {engines} of {stream.device}, {stream.bits} token bits"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -34,6 +35,9 @@ from lamella.pipeline.diff import (
 )
 from lamella.pipeline.options import Options
 
+GRAPHS_ALONE = ("output", "html", "reduce", "corners", "backends", "precisions")
+"""Options that cannot have an effect where plans are compared."""
+
 
 @command("diff")
 @click.argument("left", type=click.Path(path_type=Path, readable=False))
@@ -43,7 +47,7 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
 
     Each is a graph: .sknd, .nac, .nacs, .module, .pt2, .onnx, a compiled unit, a Hugging Face folder; or both are
     kernels, such as two stages of `lamella lower`, and those of one name run on the same arguments; or RIGHT is a plan
-    that was made of LEFT. Without RIGHT,
+    that was made of LEFT; or both are plans, such as one and its bound stream. Without RIGHT,
     LEFT runs on two backends (`--backend reference --backend cpu`) or in two precisions. The first operation whose
     inputs agree and whose results do not is named, with the cause that its numbers prove. The status is 1 where results
     differ by more than the tolerance, or cannot be compared.
@@ -52,11 +56,13 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
     if options.reduce and options.output is None:
         raise click.UsageError("--reduce writes files; say where with -o FOLDER")
     if are_kernels(paths, options):
+        _refuse(options, ("output",), "kernels")
         with waiting("comparing"):
             kernels = compare_kernels(paths, options)
         _report_kernels(kernels, options)
     given = read_inputs(options.inputs, options.limits)
     if is_plan(paths, options):
+        _refuse(options, GRAPHS_ALONE, "plans")
         with waiting("comparing"):
             plan = compare_plan(paths, options, given)
         _report_plan(plan, options)
@@ -69,6 +75,13 @@ def diff(left: Path, right: Path | None, options: Options) -> None:
     if options.html is not None:
         write_text(options.html, page_of(found, options.tolerance))
     _report(found, written, options)
+
+
+def _refuse(options: Options, names: Sequence[str], what: str) -> None:
+    """A wrong use where an option speaks of graphs alone."""
+    wrong = next((name for name in names if name in options.given), None)
+    if wrong is not None:
+        raise click.UsageError(f"--{wrong.removesuffix('s')} is for two graphs, not for {what}")
 
 
 def _report_kernels(found: KernelComparison, options: Options) -> NoReturn:
@@ -90,7 +103,8 @@ def _report_plan(found: PlanComparison, options: Options) -> NoReturn:
     """Say how far a plan is from its model, and end with the status."""
     first = found.first()
     if options.as_json:
-        facts = {"tolerance": found.tolerance, "outputs": [gap_to_json(item) for item in found.gaps]}
+        outputs = [gap_to_json(item) for item in found.gaps]
+        facts = {"tolerance": found.tolerance, "outputs": outputs, "not_compared": list(found.apart)}
         named = None if first is None else first.name
         print_json(
             {"equal": found.equal, "ok": found.equal, "diagnostics": [], **facts, "first_diverging": named}
@@ -98,6 +112,8 @@ def _report_plan(found: PlanComparison, options: Options) -> NoReturn:
     else:
         for item in found.gaps:
             click.echo(f"output {printable(item.name)}: {gap_words(item)}")
+        if found.apart:
+            click.echo(f"not compared, other names or sizes: {printable(', '.join(found.apart))}")
         allowed = f"within {found.tolerance}" if found.tolerance else "bit by bit"
         print_report(f"{'equal' if first is None else 'not equal'} {allowed}")
     sys.exit(0 if first is None else 1)

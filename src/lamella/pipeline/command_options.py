@@ -186,7 +186,7 @@ class CommandOptions(PlanOptions):
                 "generate by names": BY_NAMES,
                 "train": NAC,
                 "observe": SOURCES,
-                "diff": GRAPHS | NAC,
+                "diff": GRAPHS | NAC | NEM | kinds("stream"),
             },
             "--input NAME=FILE.npy | run diff | inputs",
         ),
