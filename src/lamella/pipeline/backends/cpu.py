@@ -70,7 +70,7 @@ def compile_stored(model: Model, options: Options) -> GraphExecutable:
     content = None if store is None else store.get(key)
     found = None if content is None else decode_graph(content, options.limits, options.threads or None)
     if found is None and store is not None and _is_large(model) and may_fork():
-        found = _compile_aside(model, options, store, key)
+        found = _compile_in_child(model, options, store, key)
     if found is not None:
         return _stored(model, found, options)
     return _compile_here(model, options, store, key)
@@ -97,7 +97,7 @@ def _compile_here(model: Model, options: Options, store: ObjectCache | None, key
     return executable
 
 
-def _compile_aside(model: Model, options: Options, store: ObjectCache, key: bytes) -> StoredGraph | None:
+def _compile_in_child(model: Model, options: Options, store: ObjectCache, key: bytes) -> StoredGraph | None:
     """A graph compiled in a child of this process and kept; None where that is not what came of it.
 
     A compiler and LLVM take more memory than most models. In a child it is gone before weights come into memory, and
