@@ -372,7 +372,7 @@ def test_a_rotation_takes_one_packed_operand_with_its_table_and_positions(tmp_pa
     """
     rng = np.random.default_rng(5)
     given = {"qkv": rng.normal(size=(2, 3, 4, 8)), "freqs": rng.normal(size=(5, 4, 2))}
-    found = run(tmp_path, text, given | {"places": np.array([4, 0, 2], np.int32)})
+    found = run(tmp_path, text, {**given, "places": np.array([4, 0, 2], np.int32)})
     np.testing.assert_allclose(found["y"][:, :, :2], found["q"], rtol=1e-12)
     np.testing.assert_allclose(found["y"][:, :, 2:3], found["k"], rtol=1e-12)
     np.testing.assert_array_equal(found["y"][:, :, 3], given["qkv"][:, :, 3])
