@@ -353,3 +353,32 @@ def test_undeclared_ends_are_found(tmp_path: Path) -> None:
     w = np.arange(1.0, 5.0)
     found = run(tmp_path, text, {"p": X, "q": 2 * X}, {"inner.w": w}, model="M")
     np.testing.assert_allclose(found["y"], X * w + 2 * X)
+
+
+def test_a_rotation_takes_one_packed_operand_with_its_table_and_positions(tmp_path: Path) -> None:
+    text = """
+        module M(num_heads: int = 2, num_kv_heads: int = 1, max_seq: int = 5):
+          forward:
+            in: (qkv: [B, T, 4, 8], freqs: [5, 4, 2], places: [T, int32])
+            out: (y: [B, T, 4, 8], q: [B, T, 2, 8], k: [B, T, 1, 8], part: [B, 2, T, 8])
+            graph:
+              (qkv, freqs, places) -> rope(rotary_dim=8) -> y
+              qkv[:, :, 0:2] -> transpose(1, 2) -> q0
+              qkv[:, :, 2:3] -> transpose(1, 2) -> k0
+              (q0, k0, freqs, places) -> rope() -> (q1, k1)
+              q1 -> transpose(1, 2) -> q
+              k1 -> transpose(1, 2) -> k
+              (q0, k0) -> rope(rotary_dim=4) -> (part, _)
+    """
+    rng = np.random.default_rng(5)
+    given = {"qkv": rng.normal(size=(2, 3, 4, 8)), "freqs": rng.normal(size=(5, 4, 2))}
+    found = run(tmp_path, text, {**given, "places": np.array([4, 0, 2], np.int32)})
+    np.testing.assert_allclose(found["y"][:, :, :2], found["q"], rtol=1e-12)
+    np.testing.assert_allclose(found["y"][:, :, 2:3], found["k"], rtol=1e-12)
+    np.testing.assert_array_equal(found["y"][:, :, 3], given["qkv"][:, :, 3])
+    np.testing.assert_array_equal(
+        found["part"][..., 4:], given["qkv"][:, :, :2].transpose(0, 2, 1, 3)[..., 4:]
+    )
+    assert codes(
+        tmp_path, text.replace("(q0, k0, freqs, places) -> rope()", "(q0, k0, freqs) -> rope(rotary_dim=6)")
+    ) == ["E003"]

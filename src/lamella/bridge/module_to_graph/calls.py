@@ -17,12 +17,24 @@ from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, 
 from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
+from lamella.lang.module.check.views import root_of
 from lamella.lang.module.instantiate.bind import fit
 from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.messages import describe
 from lamella.lang.module.instantiate.nodes import BuiltConstant, DictValue, Known, Value
 from lamella.lang.module.nodes import Argument as Given
-from lamella.lang.module.nodes import ConfigParam, Expr, Operation, Port, Primitive, SequenceType, TensorType
+from lamella.lang.module.nodes import (
+    ConfigParam,
+    Expr,
+    Index,
+    Member,
+    Name,
+    Operation,
+    Port,
+    Primitive,
+    SequenceType,
+    TensorType,
+)
 from lamella.lang.module.rules import constants, graphs, names, syntax
 from lamella.lang.module.suggest import suggest
 
@@ -155,6 +167,13 @@ class _OperandBinding:
             raise Found(constants.KIND.at(argument.span, what=what, found=found, wanted=wanted, repair=""))
 
     def _named(self, name: str, argument: Given) -> None:
+        is_given = name in self.attributes or any(
+            port.name == name and item is not MISSING
+            for port, item in zip(self.ports, self.inputs, strict=True)
+        )
+        if is_given:
+            where = f"a call of '{self.primitive.name}'"
+            raise Found(names.DUPLICATE.at(argument.span, kind="argument", name=name, where=where))
         if name in self.params:
             self.attributes[name] = self._attribute(argument.value, self.params[name])
             return
@@ -185,13 +204,14 @@ class _OperandBinding:
         words = frozenset(param.type.choices) if param.type is not None else frozenset()
         if param.type is not None and param.type.name == "dtype":
             words = DTYPES
+        self._require_constant(expr, param)
         around = EvaluationContext(words=bool(words), rank=self._rank())
         if param.type is not None and param.type.name == "float":
             real = evaluate_real(expr, self.frame, self.lowering, self._element(), around)
             if isinstance(real, Tensor):
                 self.runtime[param.name] = real
                 return None
-            return real
+            return self._fitting(real, expr, param)
         value = evaluate(expr, self.frame.known, around)
         inner = value if isinstance(value, tuple) else ()
         if isinstance(value, DictValue) or any(isinstance(item, tuple | DictValue) for item in inner):
@@ -205,6 +225,15 @@ class _OperandBinding:
             what = f"'{param.name}' of '{self.primitive.name}'"
             raise Found(constants.KIND.at(expr.span, what=what, found=f"'{value}'", wanted=wanted, repair=""))
         return self._fitting(value, expr, param)
+
+    def _require_constant(self, expr: Expr, param: ConfigParam) -> None:
+        """A tensor is no attribute; of a name that is a constant too, the constant is meant."""
+        root = root_of(expr)
+        is_tensor = isinstance(expr, Name | Member | Index) and is_data(expr, self.frame)
+        if is_tensor and isinstance(root, Name) and root.id not in self.frame.known:
+            what = f"'{param.name}' of '{self.primitive.name}'"
+            found = f"the tensor '{expr.span.text}'"
+            raise Found(constants.KIND.at(expr.span, what=what, found=found, wanted="a constant", repair=""))
 
     def _fitting(self, value: Value, expr: Expr, param: ConfigParam) -> Value:
         """The value as the type of its parameter holds it; None means the default, one number is a list of one."""
@@ -262,6 +291,19 @@ def _require_inputs(request: PrimitiveCall) -> None:
             )
 
 
+def _require_attributes(request: PrimitiveCall) -> None:
+    """Whether every attribute without a default is given, by the call or by its form."""
+    for param in request.primitive.params:
+        elsewhere = param.name in request.runtime or param.name in request.types
+        is_given = request.attributes.get(param.name) is not None or elsewhere
+        if param.default is None and not is_given and (param.type is None or not param.type.optional):
+            name = param.name
+            repair = f"write {request.name}({name}=…)"
+            raise Found(
+                constants.MISSING.at(request.place.span, module=request.name, name=name, repair=repair)
+            )
+
+
 def is_unknown(request: PrimitiveCall) -> bool:
     """Whether an operand comes from a statement that was wrong."""
     return any(isinstance(item, Unknown) for item in request.inputs)
@@ -270,6 +312,7 @@ def is_unknown(request: PrimitiveCall) -> bool:
 def make(request: PrimitiveCall, lowering: GraphLowering) -> tuple[Tensor | None, ...]:
     """Call the operator of a primitive and give its results, those of a pack one by one."""
     _require_inputs(request)
+    _require_attributes(request)
     if request.runtime:
         what = f"'{next(iter(request.runtime))}' of '{request.name}'"
         why = "it depends on a dimension that is known only at run time"
@@ -500,16 +543,32 @@ def _gated(packed: str) -> Form:
 
 def _rope(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """The table of angles, where none flows in, is that of the enclosing declaration."""
-    width, longest = (request.attributes.pop(name, None) for name in ("d_head", "max_seq"))
-    if isinstance(request.inputs[0], Tensor) and request.inputs[1] is None:
+    width, longest, turned = (
+        request.attributes.pop(name, None) for name in ("d_head", "max_seq", "rotary_dim")
+    )
+    width = width if turned is None else turned
+    first, second, table, _ = request.inputs
+    if isinstance(first, Tensor) and isinstance(second, Tensor) and len(second.shape) < len(first.shape):
+        # One packed operand, its table and its positions, as other dialects write it.
+        request.inputs = [first, None, second, table]
+    if isinstance(first, Tensor) and request.inputs[1] is None:
         request.attributes |= {} if width is None else {"rotary_dim": width}
         return _packed_rope(request, lowering)
+    if turned is not None and isinstance(table, Tensor):
+        _require_table(table, turned, request)
     if request.inputs[2] is None:
         head = request.inputs[0]
         width = head.shape[-1] if width is None and isinstance(head, Tensor) else width
         request.inputs[2] = _table(request, lowering, width, longest)
     _place(request, lowering, 0, 2, 3)
     return request
+
+
+def _require_table(table: Tensor, turned: Value, request: PrimitiveCall) -> None:
+    """A table of angles is as wide as what is turned."""
+    if isinstance(turned, int) and table.shape[-2] != turned // 2:
+        what, wanted = "'rotary_dim' of 'rope'", f"twice the {table.shape[-2]} angles of the table"
+        raise Found(constants.KIND.at(request.place.span, what=what, found=turned, wanted=wanted, repair=""))
 
 
 def _place(request: PrimitiveCall, lowering: GraphLowering, operand: int, axis: int, target: int) -> None:

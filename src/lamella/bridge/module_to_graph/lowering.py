@@ -380,7 +380,7 @@ def match_type(
             continue
         else:
             truth = dim.equal(evaluate_extent(item, frame), extent)
-            if truth is False:
+            if truth is False or (truth is not True and _is_permuted(dims, tensor, frame)):
                 yield _wrong(what, tensor, type, frame)
                 return
             if truth is not True:
@@ -389,6 +389,15 @@ def match_type(
                     f"'{what}' of '{frame.name}' is declared {text}, its shape is {shape_text(tensor.shape)}"
                 )
                 checks.append(Check(truth, message, type.span, graphs.DECLARED))
+
+
+def _is_permuted(dims: Sequence[Expr], tensor: Tensor, frame: InstanceFrame) -> bool:
+    """Whether a shape has the declared dimensions in another order: `[B, T]` is no `[T, B]`, whatever they are."""
+    if len(dims) != len(tensor.shape) or any(unbound_names(item, frame) for item in dims):
+        return False
+    wanted = [str(evaluate_extent(item, frame)) for item in dims]
+    found = [str(extent) for extent in tensor.shape]
+    return wanted != found and sorted(wanted) == sorted(found)
 
 
 def format_known(names: Iterable[str], frame: InstanceFrame) -> str:

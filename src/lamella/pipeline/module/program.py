@@ -9,7 +9,7 @@ from pathlib import Path
 from lamella.base.diagnostic import Diagnostic, LamellaError, errors
 from lamella.base.errors import Found, InputError
 from lamella.base.paths import is_there, read_text, read_text_in, shown
-from lamella.base.source import Source
+from lamella.base.source import NOWHERE, Source
 from lamella.base.suggest import list_known
 from lamella.base.writer import write_text
 from lamella.lang.module.annotations import read_annotation
@@ -36,6 +36,8 @@ from lamella.lang.module.resolve import (
 from lamella.lang.module.resolve.lineage import config_params, trace_lineage
 from lamella.lang.module.resolve.lock import FILE_NAME
 from lamella.lang.module.rules.annotated import UNKNOWN as UNKNOWN_ANNOTATION
+from lamella.lang.module.rules.names import UNKNOWN as UNKNOWN_NAME
+from lamella.lang.module.rules.names import UNKNOWN_ARGUMENT
 from lamella.lang.module.suggest import suggest
 from lamella.pipeline.options import Options
 
@@ -52,7 +54,8 @@ def given_values(config: Mapping[str, object], params: Sequence[ConfigParam], mo
     unknown = next((name for name in config if name not in known), None)
     if unknown is not None:
         hint = suggest(unknown, known) or f"'{model}' has: {', '.join(known) or 'no parameters'}"
-        raise InputError(f"'{model}' has no parameter '{unknown[:SHOWN]}'", hint=hint)
+        finding = UNKNOWN_ARGUMENT.at(NOWHERE, module=model, name=unknown[:SHOWN], repair=hint)
+        raise LamellaError([finding])
     return {name: Known(value_of(name, value), GIVEN) for name, value in config.items()}
 
 
@@ -69,7 +72,8 @@ def require_known(config: Mapping[str, object], declared: Sequence[Declared]) ->
     unknown = next((name for name in config if name not in known), None)
     if unknown is not None:
         hint = suggest(unknown, known) or f"there is: {', '.join(sorted(known)) or 'none'}"
-        raise InputError(f"there is no parameter '{unknown[:SHOWN]}'", hint=hint)
+        where = "as a parameter in this file"
+        raise LamellaError([UNKNOWN_NAME.at(NOWHERE, name=unknown[:SHOWN], where=where, repair=hint)])
 
 
 def value_of(name: str, value: object) -> Value:
