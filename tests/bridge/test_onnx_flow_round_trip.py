@@ -118,3 +118,12 @@ def test_conditions_on_open_extents_choose_integers(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["w"], wanted)
         np.testing.assert_array_equal(found["n"], other)
         assert (found["w"].dtype, found["n"].dtype) == (np.int64, bool)
+
+
+def test_constants_beyond_their_type_leave_as_infinity(tmp_path: Path) -> None:
+    path, file = tmp_path / "g.sknd", tmp_path / "g.onnx"
+    path.write_text("graph G { @output { y: real[]; } @compose { y = 1e300; } }")
+    model = lamella.load(path)
+    lamella.save(model, file)
+    assert lamella.compile(file, backend="reference")()["y"] == np.inf
+    lamella.save(lamella.lower(model, to="nem", device="npm_lite"), tmp_path / "g.nem")
