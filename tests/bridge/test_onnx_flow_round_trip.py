@@ -91,3 +91,39 @@ def test_a_loop_over_tensors_of_different_shapes_is_refused(tmp_path: Path) -> N
         lamella.LamellaError, match=r"a loop goes over tensors of different shapes, x: \['2'\]"
     ):
         lamella.save(lamella.load(path), tmp_path / "g.onnx")
+
+
+def test_conditions_on_open_extents_choose_integers(tmp_path: Path) -> None:
+    helper, values = onnx.helper, onnx.numpy_helper
+    whole, truth = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Equal", ["s", "k"], ["c"]),
+        helper.make_node("Where", ["c", "a", "b"], ["w"]),
+        helper.make_node("Not", ["c"], ["n"]),
+    ]
+    numbers = {"k": [2, 3], "a": [1, 1], "b": [5, 6]}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", 3])],
+        [helper.make_tensor_value_info("w", whole, [2]), helper.make_tensor_value_info("n", truth, [2])],
+        [values.from_array(np.asarray(item), name) for name, item in numbers.items()],
+    )
+    file = tmp_path / "g.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    run = lamella.compile(file, backend="reference")
+    for rows, wanted, other in ((2, [1, 1], [False, False]), (4, [5, 1], [True, False])):
+        found = run(x=np.zeros((rows, 3), np.float32))
+        np.testing.assert_array_equal(found["w"], wanted)
+        np.testing.assert_array_equal(found["n"], other)
+        assert [found[name].dtype.name for name in "wn"] == ["int64", "bool"]
+
+
+def test_constants_beyond_their_type_leave_as_infinity(tmp_path: Path) -> None:
+    path, file = tmp_path / "g.sknd", tmp_path / "g.onnx"
+    path.write_text("graph G { @output { y: real[]; } @compose { y = 1e300; } }")
+    model = lamella.load(path)
+    lamella.save(model, file)
+    assert lamella.compile(file, backend="reference")()["y"] == np.inf
+    lamella.save(lamella.lower(model, to="nem", device="npm_lite"), tmp_path / "g.nem")

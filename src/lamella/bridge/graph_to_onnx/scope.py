@@ -196,7 +196,8 @@ class Scope:
         known = [item for item in singles if isinstance(item, int | float)]
         if len(known) != len(singles):
             return self._measured(element, shape, singles)
-        array = np.asarray(known).astype(numpy_dtype(element))
+        with np.errstate(over="ignore"):  # what is too large for the type is infinite
+            array = np.asarray(known).astype(numpy_dtype(element))
         extents = [item for item in shape if isinstance(item, int)]
         if isinstance(given, tuple):
             return self.reshape(self.emitter.constant(array), shape)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lamella.base.arrays import Array
 from lamella.base.diagnostic import Diagnostic
 from lamella.base.dim import TooComplex
-from lamella.base.dtype import I64
+from lamella.base.dtype import BOOL, I64
 from lamella.base.errors import Found, Malformed
 from lamella.base.origin import Origin, with_origin
 from lamella.base.source import NOWHERE
@@ -231,8 +231,9 @@ class Translator:
         found = fold(node.op_type, contents, attributes, version)
         if found is None:
             return None
-        first = values[0].element if values[0] is not None else I64
-        return [known_value(item, element=first if item.dtype == object else None) for item in found]
+        # Symbolic integers are of the type of the first operand that holds integers, behind the condition of a Where.
+        whole = next((item.element for item in values if item is not None and item.element != BOOL), I64)
+        return [known_value(item, element=whole if item.dtype == object else None) for item in found]
 
     def _keep(self, node: Node, results: Sequence[Result], scope: Scope) -> None:
         for name, result in zip(node.outputs, results, strict=False):

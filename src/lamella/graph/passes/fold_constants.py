@@ -138,11 +138,12 @@ def array_of(constant: Constant) -> Array | None:
         return None
     dtype = numpy_dtype(tensor.element)
     try:
-        return (
-            np.array(values, dtype).reshape(shape)
-            if isinstance(value, tuple)
-            else np.full(shape, value, dtype)
-        )
+        with np.errstate(over="ignore"):  # what is too large for the type is infinite
+            return (
+                np.array(values, dtype).reshape(shape)
+                if isinstance(value, tuple)
+                else np.full(shape, value, dtype)
+            )
     except OverflowError:
         return None
 
