@@ -198,6 +198,11 @@ def remainders(size: int) -> str:
     return f"{HEAD}loop i in [0..9]:\n{move('i' + ' mod 7' * size)}endloop\n"
 
 
+def strangers(size: int) -> str:
+    """E2: names that nothing has, each near to many that there are."""
+    return "program p:\n" + lines(size, lambda n: f"const name{n} = {n}\nconst d{n} = nome{n}\n")
+
+
 def _attack(make: Callable[[int], str], codes: str, also: str = "") -> Attack:
     return Attack(make, frozenset(codes.split()), frozenset(also.split()))
 
@@ -205,6 +210,7 @@ def _attack(make: Callable[[int], str], codes: str, also: str = "") -> Attack:
 ATTACKS = (
     _attack(doubling, "NEM023"),
     _attack(forward, "NEM021"),
+    _attack(strangers, "NEM002"),
     _attack(zeros, "NEM022"),
     _attack(chain_of_parents, "NEM018"),
     _attack(circle_of_parents, "NEM151"),
