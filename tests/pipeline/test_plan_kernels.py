@@ -72,6 +72,13 @@ def test_a_link_is_not_followed(plan: Path, tmp_path: Path) -> None:
     assert codes(inner / "plan.nem") == ["NEM011"]
 
 
+def test_a_folder_is_no_file_of_kernels(plan: Path) -> None:
+    plan.with_suffix(".tensor").unlink()
+    plan.with_suffix(".tensor").mkdir()
+    (finding,) = read_program(plan).findings
+    assert (finding.code, finding.message) == ("NEM011", "cannot read 'plan.tensor': it is a folder")
+
+
 def test_what_is_wrong_with_the_kernels_is_told_there(plan: Path) -> None:
     plan.with_suffix(".tensor").write_text(KERNEL.replace("%v, %v", "%v, %u"), encoding="utf-8")
     program = read_program(plan)

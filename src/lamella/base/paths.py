@@ -40,7 +40,14 @@ class Refusal:
     reason: str
     hint: str = ""
 
+    @property
+    def cause(self) -> str:
+        """The reason behind `cannot read PATH: `."""
+        reason = self.reason.removeprefix(_UNREADABLE)
+        return f"it {reason}" if reason == self.reason else reason
 
+
+_UNREADABLE = "cannot be read: "
 _CACHE = re.compile(r"(?:models|datasets|spaces)--.+")
 """The name of a folder in the cache of a hub: what it holds, and of whom."""
 _BLOB_DEPTH = 2
@@ -108,7 +115,7 @@ def resolve_include(root: Path, including: Path, text: str, limits: Limits = DEF
     except Malformed as problem:
         return _refusal(problem)
     except OSError as problem:
-        return Refusal(f"cannot be read: {cause_of(problem)}")
+        return Refusal(f"{_UNREADABLE}{cause_of(problem)}")
     return top.joinpath(*parts)
 
 

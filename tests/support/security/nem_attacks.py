@@ -198,6 +198,18 @@ def remainders(size: int) -> str:
     return f"{HEAD}loop i in [0..9]:\n{move('i' + ' mod 7' * size)}endloop\n"
 
 
+def strangers(size: int) -> str:
+    """E2: names that nothing has, each near to many that there are."""
+    return "program p:\n" + lines(size, lambda n: f"const name{n} = {n}\nconst d{n} = nome{n}\n")
+
+
+def crowded(size: int) -> str:
+    """E5: one task with more and more operands, all of them the same bytes."""
+    item = f"region(B, 0, 8) {F16}"
+    ins, outs = (", ".join([item] * (20 * size)) for _ in range(2))
+    return f'{HEAD}compute.async in {ins} out {outs} op="x"\n'
+
+
 def _attack(make: Callable[[int], str], codes: str, also: str = "") -> Attack:
     return Attack(make, frozenset(codes.split()), frozenset(also.split()))
 
@@ -205,6 +217,7 @@ def _attack(make: Callable[[int], str], codes: str, also: str = "") -> Attack:
 ATTACKS = (
     _attack(doubling, "NEM023"),
     _attack(forward, "NEM021"),
+    _attack(strangers, "NEM002"),
     _attack(zeros, "NEM022"),
     _attack(chain_of_parents, "NEM018"),
     _attack(circle_of_parents, "NEM151"),
@@ -214,6 +227,7 @@ ATTACKS = (
     _attack(outside, "NEM040"),
     _attack(extents, "NEM018 NEM023 NEM042 NEM043 NEM046"),
     _attack(racing_writes, "NEM142"),
+    _attack(crowded, "NEM144"),
     _attack(sizes, "NEM004 NEM006 NEM023 NEM032"),
     _attack(one_byte_too_many, "NEM130"),
     _attack(tokens, "NEM002 NEM007 NEM061 NEM070", "NEM021"),

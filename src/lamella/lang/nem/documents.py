@@ -326,9 +326,7 @@ def take_file(cache: FileCache, file: NemFile, path: Text) -> NemFile | Diagnost
 
 def _refuse(cache: FileCache, path: Text, refusal: Refusal) -> Diagnostic:
     cache.failures += 1
-    reason = refusal.reason.removeprefix("cannot be read: ")
-    cause = f"it {reason}" if reason == refusal.reason else reason
-    return rules.UNREADABLE_INCLUDE.at(path.span, path=path.value, cause=cause, hint=refusal.hint)
+    return rules.UNREADABLE_INCLUDE.at(path.span, path=path.value, cause=refusal.cause, hint=refusal.hint)
 
 
 __all__ = ["SHIPPED", "DeviceLibrary", "baseline", "load"]

@@ -138,8 +138,7 @@ def _link(plan: Plan, path: Path | None, root: Path | None, limits: Limits) -> t
         return plan, list(check_kernels(plan.tasks(), None, ""))
     found = resolve_include(root or default_root(path), path, place.name, limits)
     if isinstance(found, Refusal):
-        problem = found.reason.removeprefix("cannot be read: ")
-        return plan, [UNREADABLE_INCLUDE.at(asking.span, path=place.name, cause=problem, hint=found.hint)]
+        return plan, [UNREADABLE_INCLUDE.at(asking.span, path=place.name, cause=found.cause, hint=found.hint)]
     return _join(plan, Source(str(place), read_text(found, limits)), limits)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, takewhile
+from itertools import combinations, islice, takewhile
 from math import gcd
 from typing import TypeAlias
 
@@ -81,25 +81,31 @@ def show_iterations(*instances: tuple[Site, Point]) -> str:
 # --- overlap of the operands of one task --------------------------------------------------------------------
 
 
+MOST_OVERLAPS = 20
+"""Findings about the operands of one task; of thousands that overlap the first ones say it."""
+
+
 def check_operands(accesses: Accesses, questions: OverlapQueries) -> Iterator[Diagnostic]:
     """A move keeps off its own source unless @memmove; an output meets only identical inputs, elementwise."""
     for touched in accesses.of:
         if len(touched) < 2 or (touched[0].site.task.memmove and touched[0].site.task.opcode in MOVES):
             continue
-        for one, other in _meeting(touched):
-            output, second = (one, other) if one.write else (other, one)
-            finding = _check_pair(output, second, questions)
-            if finding is not None:
-                yield finding
+        pairs = ((one, other) if one.write else (other, one) for one, other in _meeting(touched))
+        found = (_check_pair(output, second, questions) for output, second in pairs)
+        yield from islice((finding for finding in found if finding is not None), MOST_OVERLAPS)
 
 
 def _meeting(touched: Sequence[OperandAccess]) -> Iterator[tuple[OperandAccess, OperandAccess]]:
     """Pairs of operands, one of them an output, whose bytes over all iterations meet."""
-    open_now: list[OperandAccess] = []
+    outputs: list[OperandAccess] = []
+    inputs: list[OperandAccess] = []
     for access in sorted(touched, key=lambda item: (item.footprint.buffer.name, item.footprint.low)):
-        open_now = [other for other in open_now if other.footprint.meets(access.footprint)]
-        yield from ((other, access) for other in open_now if other.write or access.write)
-        open_now.append(access)
+        outputs = [other for other in outputs if other.footprint.meets(access.footprint)]
+        yield from ((other, access) for other in outputs)
+        if access.write:
+            inputs = [other for other in inputs if other.footprint.meets(access.footprint)]
+            yield from ((other, access) for other in inputs)
+        (outputs if access.write else inputs).append(access)
 
 
 def _check_pair(output: OperandAccess, other: OperandAccess, questions: OverlapQueries) -> Diagnostic | None:

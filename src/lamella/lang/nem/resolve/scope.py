@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.source import Span
-from lamella.base.suggest import nearest
+from lamella.base.suggest import MOST_GUESSES, did_you_mean
 from lamella.lang.nem import nodes
 from lamella.lang.nem.resolved import Buffer, Index, Region
 from lamella.lang.nem.rules import DUPLICATE_NAME, FORWARD, TOKEN_SCOPE, UNDEFINED
@@ -144,10 +144,14 @@ class NemScope:
                 )
         if name.id in self._closed:
             return TOKEN_SCOPE.at(name.span, name=name.id, line=self._closed[name.id])
-        names = [known for level in self.levels for known in level.symbols]
-        close = nearest(name.id, names[-2000:]) if len(name.id) < 60 else []
-        hint = f"did you mean '{close[0]}'?" if close else None
-        return UNDEFINED.at(name.span, hint=hint, name=name.id)
+        return UNDEFINED.at(name.span, hint=self._guess(name.id), name=name.id)
+
+    def _guess(self, name: str) -> str | None:
+        """What was probably meant: the newest names first, for the first names that are unknown."""
+        if len(self.missing) > MOST_GUESSES:
+            return None
+        names = (known for level in reversed(self.levels) for known in reversed(level.symbols))
+        return did_you_mean(name, names) or None
 
 
 def declared_names(statement: nodes.Statement) -> tuple[nodes.Name, ...]:
