@@ -46,9 +46,12 @@ settings.register_profile(
 settings.load_profile("fuzz" if "LAMELLA_FUZZ" in os.environ else "test")
 
 
+# Collecting all tests makes millions of objects, and what a test makes is gone before the next one looks for garbage.
+relax_gc()
+
+
 def pytest_collection_finish() -> None:
     """Let no collection of garbage walk again over what importing and collecting made."""
-    relax_gc()
     _freeze()
 
 
