@@ -8,7 +8,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs site fuzz gpu
+.PHONY: help setup demo test check lint types tests format bench docs site fuzz gpu
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,14 +18,22 @@ setup: .venv/.dev ## create .venv and install lamella with its development tools
 demo: .venv/.run ## a classifier trained, exported, compiled, quantised and put on an NPU, with a report in build/demo
 	@$(BIN)/lamella demo build/demo
 
-# Bytecode is kept even where the environment says otherwise: each worker and each command would compile all again.
-test: check ## make check, then all tests
-	PYTHONDONTWRITEBYTECODE= $(PYTEST) tests
+# Types are checked beside the tests: alone they would leave a processor idle for the first minutes.
+test: lint ## make check, and all tests
+	@$(MAKE) --no-print-directory --jobs=2 types tests
 
-check: .venv/.dev ## lint, formatting and types
+check: lint types ## lint, formatting and types
+
+lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: .venv/.dev
 	$(BIN)/mypy --strict $(CODE)
+
+# Bytecode is kept even where the environment says otherwise: each worker and each command would compile all again.
+tests: .venv/.dev
+	PYTHONDONTWRITEBYTECODE= $(PYTEST) tests
 
 format: .venv/.dev ## format the code and repair what the linter can
 	$(BIN)/ruff check --fix-only .

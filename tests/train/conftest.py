@@ -45,7 +45,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = transformers.LlamaConfig(
         vocab_size=260, num_key_value_heads=1, max_position_embeddings=32, **sizes
     )
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
 

@@ -14,7 +14,7 @@ from lamella.train.schedules import Schedule, require_schedule
 STEPS = 40
 JUDGES: dict[str, Any] = {
     "constant": lambda optimizer, warmup: judges.get_constant_schedule_with_warmup(optimizer, warmup),
-    "linear": lambda optimizer, warmup: judges.get_linear_schedule_with_warmup(optimizer, warmup, STEPS),  # type: ignore[no-untyped-call]
+    "linear": lambda optimizer, warmup: judges.get_linear_schedule_with_warmup(optimizer, warmup, STEPS),
     "cosine": lambda optimizer, warmup: judges.get_cosine_schedule_with_warmup(optimizer, warmup, STEPS),
     "wsd": lambda optimizer, warmup: judges.get_wsd_schedule(
         optimizer, warmup, 10, num_training_steps=STEPS, decay_type="linear"

@@ -39,7 +39,7 @@ def _age() -> None:
     gc.unfreeze()
 
 
-RELAXED = (50_000, 20, 100)
+RELAXED = (400_000, 10, 100)
 """New objects before a collection, and collections before an older generation is walked too."""
 
 

@@ -29,6 +29,9 @@ from lamella.lang.nac.nodes import (
 from lamella.lang.nac.schedule import describe_schedule, plan_memory
 from tests.support.lang.nac.schedules import ADD, FORWARD, FREE, NEG, PRELOAD, SAVE, Uses, follow, uses_of
 
+MANY = 10 * settings().max_examples
+"""Schedules are quickly drawn, and rarely those that are hard."""
+
 Kind = tuple[str, tuple[int, ...]]
 
 
@@ -122,7 +125,7 @@ class Machine:
 
 
 @given(programs())
-@settings(max_examples=400)
+@settings(max_examples=MANY)
 def test_the_verifier_has_nothing_to_say(file: File) -> None:
     whole = planned(file)
     assert not [item for item in check(whole) if "NAC100" <= item.code <= "NAC129"]
@@ -132,7 +135,7 @@ def test_the_verifier_has_nothing_to_say(file: File) -> None:
 
 
 @given(programs())
-@settings(max_examples=400)
+@settings(max_examples=MANY)
 def test_every_value_is_there_when_it_is_used_and_goes_once(file: File) -> None:
     machine = Machine(planned(file))
     machine.run()
@@ -147,7 +150,7 @@ def test_every_value_is_there_when_it_is_used_and_goes_once(file: File) -> None:
 
 
 @given(programs())
-@settings(max_examples=400)
+@settings(max_examples=MANY)
 def test_each_command_stands_where_the_rules_say(file: File) -> None:
     uses, seen = uses_of(file), Counter[int]()
     first = next(tick for tick in range(len(file.instructions)) if computing(uses, tick))
@@ -171,7 +174,7 @@ def test_each_command_stands_where_the_rules_say(file: File) -> None:
 
 
 @given(programs(), st.data())
-@settings(max_examples=400)
+@settings(max_examples=MANY)
 def test_the_peak_is_that_of_the_latest_preloads_and_never_more_than_all(
     file: File, data: st.DataObject
 ) -> None:

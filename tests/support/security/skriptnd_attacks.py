@@ -115,7 +115,7 @@ S1: Mapping[str, Attack] = {
         )
     ),
     "sum": Attack(lambda: used(" + ".join(["n"] * MANY))),
-    "formula": Attack(lambda: lowered(f"y[i,] = {' + '.join(['x[i,]'] * 20_000)}, i < n;"), run=LARGE, early=True),
+    "formula": Attack(lambda: lowered(f"y[i,] = {' + '.join(['x[i,]'] * 8_000)}, i < n;"), run=LARGE, early=True),
     "calls": Attack(lambda: graph(f"y = {'math.iden(' * MANY}x{')' * MANY};"), "SKR017"),
     "operators": Attack(
         lambda: graph(

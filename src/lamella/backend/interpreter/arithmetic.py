@@ -32,6 +32,7 @@ THROUGH_SINGLE = {BF16, *map(dtype_of, STORED_FLOATS)}
 LARGEST = {name: np.float32(LANGUAGES["tensor"][name].largest) for name in STORED_FLOATS}
 HALVES = {name: 1 << (8 * found.itemsize - 1) for name, found in DTYPES.items()}
 """For each element type, how many of the numbers of its bits are negative."""
+MAKERS = {name: found.type for name, found in DTYPES.items()}
 WIDER = MappingProxyType({"i8": "i32", "bf16": "f32", "f16": "f32"})
 
 
@@ -58,12 +59,12 @@ def is_complex(dtype: DType) -> bool:
 def wrap_integer(value: int, element: str) -> int:
     """The low bits of an integer, read as a signed number of its type."""
     half = HALVES[element]
-    return (value + half) % (2 * half) - half
+    return value if -half <= value < half else (value + half) % (2 * half) - half
 
 
 def make_integer(value: int, element: str) -> Number:
     """A Python integer as a number of an integer type, modulo its range."""
-    found: Number = dtype_of(element).type(wrap_integer(value, element))
+    found: Number = MAKERS[element](wrap_integer(value, element))
     return found
 
 
