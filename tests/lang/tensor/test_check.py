@@ -295,3 +295,12 @@ def test_regions_nest_as_deep_as_memory_allows() -> None:
         region = Region((Statement((), If(Value("c"), region)),))
     deep = type(function)(function.name, function.parameters, region)
     assert [item.code for item in check(type(program)((deep,)))] == ["TEN103"]
+
+
+def test_findings_about_constants_point_at_the_number() -> None:
+    text = "func @k() {\n  %c = constant 300 : i8\n  %d = constant\n    [1.0, 2.0] : f32\n}"
+    found = findings_of(text)
+    assert [(item.code, item.span.line, item.span.column, item.span.text) for item in found] == [
+        ("TEN105", 2, 17, "300"),
+        ("TEN104", 4, 5, "[1.0, 2.0]"),
+    ]

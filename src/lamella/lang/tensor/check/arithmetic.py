@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lamella.base.records import dataclass
+from lamella.base.source import NOWHERE
 from lamella.lang.tensor.check.context import StatementContext
 from lamella.lang.tensor.check.kinds import (
     BYTES,
@@ -169,12 +170,13 @@ def _check_scalar(
 def _check_constant(here: StatementContext, constant: Constant) -> None:
     name = component(constant.type)
     value = _spell_number(constant.value)
+    span = here.span if constant.span == NOWHERE else constant.span
     if name not in _names_for(constant.value):
-        here.say(rules.CONSTANT_KIND, here.span, value=value, type=write_type(constant.type))
+        here.say(rules.CONSTANT_KIND, span, value=value, type=write_type(constant.type))
         return
     kept = _kept(constant.value, name)
     if kept:
-        here.say(rules.CONSTANT_RANGE, here.span, value=value, type=write_type(constant.type), kept=kept)
+        here.say(rules.CONSTANT_RANGE, span, value=value, type=write_type(constant.type), kept=kept)
 
 
 def _names_for(value: Number) -> tuple[str, ...]:

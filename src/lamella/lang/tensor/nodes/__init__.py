@@ -46,10 +46,11 @@ IndexOrSize: TypeAlias = int | Value
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """`constant 1.0 : f32`; a complex value is a pair."""
+    """`constant 1.0 : f32`; a complex value is a pair. Its span is that of the number."""
 
     value: Number
     type: Type
+    span: Span = where()
 
 
 @dataclass(frozen=True, slots=True)

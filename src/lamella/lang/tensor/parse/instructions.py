@@ -194,11 +194,12 @@ class TensorInstructions(TensorTokens):
 
     def constant(self, word: str) -> Constant:
         """`'constant' number ':' type`."""
-        value = self.number()
+        first, value = self.index, self.number()
+        span = self.span_from(first)
         if self.text == "->":
             self.note(syntax.CONSTANT_ARROW, self.span(self.next()))
-            return Constant(value, self.type("after '->'"))
-        return Constant(value, self.result_type("after a constant"))
+            return Constant(value, self.type("after '->'"), span)
+        return Constant(value, self.result_type("after a constant"), span)
 
     def arith(self, word: str) -> Arith:
         """`'arith.add' value ',' value ':' type`, or one operand, or three."""
