@@ -171,3 +171,19 @@ def test_the_check_is_linear(tmp_path: Path) -> None:
 
     seconds(10)
     assert seconds(4000) < 12 * seconds(1000) + 0.1
+
+
+def test_a_lifted_constant_may_have_a_name_beside_those_of_inputs(tmp_path: Path) -> None:
+    """The specification says so (7.1.4); its value stands in CNST, so that no caller gives it."""
+    path = tmp_path / "lifted.nacs"
+    path.write_text(
+        "nac 1.6\n.code\n    %x = input()\n    %c = constant(2.5)\n"
+        "    %y = nac.add:TT(%x, %c)\n    %z = output(%y)\n.inputs\n    0 = x\n    1 = alpha\n",
+        encoding="utf-8",
+    )
+    assert not lamella.check(path)
+    for backend in ("nacvm", "reference"):
+        machine = lamella.compile(path, backend=backend)
+        assert tuple(machine.inputs) == ("x",)
+        (found,) = machine(x=np.array([1, 2], np.float32)).values()
+        assert found.tolist() == [3.5, 4.5]

@@ -20,7 +20,6 @@ from lamella.bridge.nac_to_graph.translate import nac_to_graph
 from lamella.bridge.nac_to_graph.weights import StoredWeights, original_shape, own_weights
 from lamella.graph.nodes import Tensor as GraphTensor
 from lamella.lang.nac.check import check
-from lamella.lang.nac.check.instructions import is_user_input
 from lamella.lang.nac.check.tables import read_tables
 from lamella.lang.nac.check.training import (
     GRAPH,
@@ -51,7 +50,16 @@ from lamella.lang.nac.nodes import (
     Tensor,
 )
 from lamella.lang.nac.notes import find_notes, with_notes
-from lamella.lang.nac.operations import FINAL, LIFTED, PARAMETER, SAVED, STATE, SUBGRAPH, TARGET
+from lamella.lang.nac.operations import (
+    FINAL,
+    LIFTED,
+    PARAMETER,
+    SAVED,
+    STATE,
+    SUBGRAPH,
+    TARGET,
+    is_user_input,
+)
 from lamella.lang.nac.rules import sections as rules
 
 # --- training graphs and steps ------------------------------------------------------------------------------

@@ -372,8 +372,12 @@ def companion(path: Path) -> Path:
 
 
 def find_weights(file: File, path: Path, limits: Limits = DEFAULT) -> StoredWeights:
-    """The tensors of a file's parameters, wherever they are; `path` is that of the file."""
-    return own_weights(file) if file.header.internal else read_external(file, path, limits)
+    """The tensors of a file's parameters, wherever they are; `path` is that of the file.
+
+    A file without parameters needs no other one, whatever its header says.
+    """
+    inside = file.header.internal or not file.parameters
+    return own_weights(file) if inside else read_external(file, path, limits)
 
 
 def own_weights(file: File) -> StoredWeights:

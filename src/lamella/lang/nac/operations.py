@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from lamella.base.errors import Malformed
-from lamella.lang.nac.nodes import CONTROL_FLOW, CONVERGENCE, INPUT, NONE, OUTPUT, V1_5, V1_6, ConstantValue
+from lamella.lang.nac.nodes import (
+    CONTROL_FLOW,
+    CONVERGENCE,
+    INPUT,
+    NONE,
+    OUTPUT,
+    V1_5,
+    V1_6,
+    ConstantValue,
+    File,
+    Input,
+    Instruction,
+)
 
 # --- the codes of a signature: what each argument of an operation is, and how a constant becomes one --------
 
@@ -245,3 +257,16 @@ def is_public(name: str, version: str = V1_6) -> bool:
         return True
     stem, _, overload = name.rpartition(".")
     return name in _PUBLIC or (overload in _OVERLOADS and stem in _PUBLIC)
+
+
+def user_inputs(file: File) -> tuple[Input, ...]:
+    """The names of what a caller gives; lifted constants may have names beside them."""
+    count = len(file.instructions)
+    places = {item.index for item in file.inputs if item.index < count}
+    taken = {index for index in places if is_user_input(file.instructions[index])}
+    return tuple(item for item in file.inputs if item.index in taken)
+
+
+def is_user_input(item: Instruction) -> bool:
+    """Whether an instruction takes one of the model's inputs."""
+    return item.operation == INPUT and item.variant == USER

@@ -15,6 +15,7 @@ from lamella.lang.nac import File, assemble, check, find_unwritable, parse
 from lamella.lang.nac.layout import MAGIC
 from lamella.lang.nac.nodes import V1_6
 from lamella.lang.nac.notes import NAME as NOTES
+from lamella.lang.nac.operations import user_inputs
 from lamella.pipeline.options import Options
 
 BINARY, TEXT = ".nac", ".nacs"
@@ -40,7 +41,7 @@ class Model:
             ("instructions", f"{len(file.instructions):,}"),
             ("parameters", f"{len(file.parameters):,}"),
             ("outputs", f"{file.header.outputs}"),
-            ("inputs", f"inputs {join_names([item.name for item in file.inputs])}"),
+            ("inputs", f"inputs {join_names([item.name for item in user_inputs(file)])}"),
         )
         return Card(f"NAC {file.header.version}", shown(self.path), facts)
 

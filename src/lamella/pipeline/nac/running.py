@@ -42,6 +42,7 @@ from lamella.bridge.nac_to_graph.training import (
 from lamella.bridge.nac_to_graph.weights import StoredWeights, read_weight
 from lamella.lang.nac import plan_memory
 from lamella.lang.nac.nodes import File
+from lamella.lang.nac.operations import user_inputs
 from lamella.lang.skriptnd.rules.data import EXTENT_OUT_OF_BOUND
 from lamella.pipeline import languages
 from lamella.pipeline.backends import Backend
@@ -70,7 +71,7 @@ def compile_as_graph(model: Model, backend: Backend, options: Options) -> langua
         return compile_training(model, backend, options)
     notes = read_notes(model.file, options.limits)
     declared = {**notes.inputs, **read_types(options.types, model.file)}
-    if all(item.name in declared for item in model.file.inputs):
+    if all(item.name in declared for item in user_inputs(model.file)):
         return backend.compile(to_graph(model, options), options)
     refuse_wrong(model, declared, weights_of(model, options), options.limits)
     count = max(model.file.header.outputs - len(notes.states or ()), 0)
@@ -93,7 +94,7 @@ class Specialised:
         """What the last call found."""
         self.progress: Progress = no_progress
         """Wraps the steps of a call, for a progress bar."""
-        self.inputs = tuple(item.name for item in model.file.inputs)
+        self.inputs = tuple(item.name for item in user_inputs(model.file))
         """The names of the inputs, in order."""
         self.outputs = outputs
         """The names of the outputs, in order."""
@@ -180,7 +181,7 @@ class Executable:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the inputs, in order."""
-        return tuple(item.name for item in self._model.file.inputs)
+        return tuple(item.name for item in user_inputs(self._model.file))
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from lamella.base.diagnostic import Diagnostic, Label
 from lamella.base.dtype import LANGUAGES
 from lamella.base.limits import OutOfRange, ceil_divide, mul
 from lamella.base.shape import MOST_AXES, element_count
-from lamella.lang.nac.check.instructions import is_user_input
 from lamella.lang.nac.check.tables import LAST_CONSTANT, SymbolTables
 from lamella.lang.nac.nodes import (
+    INPUT,
     Array,
     BlockFp8,
     Data,
@@ -29,6 +29,7 @@ from lamella.lang.nac.nodes import (
     Tensor,
     Unscaled,
 )
+from lamella.lang.nac.operations import LIFTED, is_user_input
 from lamella.lang.nac.rules import data as rules
 from lamella.lang.nac.rules import sections
 
@@ -204,7 +205,11 @@ def check_inputs(file: File) -> Iterator[Diagnostic]:
 
 
 def _takes_input(file: File, index: int) -> bool:
-    return index < len(file.instructions) and is_user_input(file.instructions[index])
+    """Whether an instruction may have a name: one that takes an input, or a lifted constant."""
+    if index >= len(file.instructions):
+        return False
+    item = file.instructions[index]
+    return is_user_input(item) or (item.operation == INPUT and item.variant == LIFTED)
 
 
 def check_tensors(file: File, tables: SymbolTables) -> Iterator[Diagnostic]:

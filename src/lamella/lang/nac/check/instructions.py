@@ -34,8 +34,8 @@ from lamella.lang.nac.operations import (
     TENSOR_CODES,
     TRAINED,
     UPDATE,
-    USER,
     coerce,
+    is_user_input,
 )
 from lamella.lang.nac.regions import (
     MOST_NESTED,
@@ -432,8 +432,3 @@ def _check_inputs(file: File) -> Iterator[Diagnostic]:
         yield rules.INPUT_LOST.at(span, index=index, wanted=wanted, count=len(taken))
     if not lost:
         yield rules.INPUT_COUNT.at(file.header.span, wanted=wanted, count=len(taken))
-
-
-def is_user_input(item: Instruction) -> bool:
-    """Whether an instruction takes one of the model's inputs."""
-    return item.operation == INPUT and item.variant == USER

@@ -116,8 +116,8 @@ INPUT_NAME_TWICE = Rule(
 INPUT_NOT_USER = Rule(
     "NAC134",
     "6.1 DATA",
-    "input '{name}' belongs to instruction {index}, which is not an <INPUT> of variant 0",
-    hint="names belong to the instructions that take user inputs",
+    "input '{name}' belongs to instruction {index}, which is not an <INPUT> of variant 0 or 3",
+    hint="names belong to the instructions that take user inputs, or lifted constants",
 )
 PARAMETER_UNKNOWN = Rule(
     "NAC135",
