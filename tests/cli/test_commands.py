@@ -338,8 +338,10 @@ def test_a_root_lets_includes_climb(tmp_path: Path) -> None:
         "transfer.sync(dst=B, src=A)\n"
     )
     assert "NEM011" in call("check", str(program)).output
-    for command in ("check", "run", "sim"):
+    for command in ("check", "show", "run", "sim"):
         assert call(command, str(program), "--root", str(tmp_path)).exit_code == 0
+    assert "device mine" in call("show", str(program), "--root", str(tmp_path)).output
+    assert call("diff", GEMM, GEMM, "--root", str(ROOT)).exit_code == 0
     assert call("sim", str(program), "--root", str(tmp_path), "--fix", str(tmp_path / "f.nem")).exit_code == 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -115,6 +116,18 @@ def test_wrong_options_are_told_and_nothing_else_is_raised(options: dict[str, ob
     model = "First" if "config" in options else "Second"
     with pytest.raises(LamellaError):
         cast("Callable[..., object]", lamella.compile)("two.sknd", **{"model": model, **options})
+
+
+@pytest.mark.parametrize("thing", [None, 3, object()])
+def test_what_is_no_model_is_told(thing: object) -> None:
+    calls: tuple[Callable[[Any], object], ...] = (
+        lamella.compile,
+        partial(lamella.lower, to="sknd"),
+        partial(lamella.save, path="x.sknd"),
+    )
+    for call in calls:
+        with pytest.raises(lamella.LamellaError, match=f"not a {type(thing).__name__}"):
+            call(thing)
 
 
 @given(

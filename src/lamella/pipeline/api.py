@@ -43,7 +43,7 @@ def compile(  # the API's word: lamella.compile
 
     A call gives every input; with `seed=N` or `random=True` those that it leaves out are random.
     """
-    chosen, given = options_of(options), _as_given(source)
+    chosen, given = options_of(options), _as_given(source, "is compiled")
     _require_effects(given, "compile", chosen, {"backend": backend})
     return make_executable(given, backend, chosen)
 
@@ -51,17 +51,14 @@ def compile(  # the API's word: lamella.compile
 @documented(LowerOptions)
 def lower(source: Model | str | Path, /, to: str, **options: Unpack[LowerOptions]) -> Model:
     """Lower a loaded model, or that of a path, to a form below it."""
-    chosen, given = options_of(options), _as_given(source)
+    chosen, given = options_of(options), _as_given(source, "is lowered")
     _require_effects(given, "unit" if to == UNIT else "lower", chosen, {"to": to})
     return lower_model(given, to, chosen)
 
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model by the ending of the path."""
-    if not isinstance(getattr(model, "language", None), str):
-        raise InputError(
-            f"a model is saved, not a {type(model).__name__}", hint="lamella.load(PATH) gives one"
-        )
+    _require_model(model, "is saved")
     REGISTRY[model.language].save(model, Path(path))
 
 
@@ -96,8 +93,18 @@ def lower_model(model: Model | Path, to: str, options: Options) -> Model:
     return REGISTRY[loaded.language].lower(loaded, to, options)
 
 
-def _as_given(model: Model | str | Path) -> Model | Path:
-    return Path(model) if isinstance(model, str | Path) else model
+def _as_given(model: Model | str | Path, deed: str) -> Model | Path:
+    if isinstance(model, str | Path):
+        return Path(model)
+    _require_model(model, deed)
+    return model
+
+
+def _require_model(thing: object, deed: str) -> None:
+    """InputError for what is no model of ours, such as a module of PyTorch."""
+    if not isinstance(getattr(thing, "language", None), str):
+        hint = "lamella.load(PATH) gives one, lamella.from_torch(MODULE, ARGUMENTS) makes one"
+        raise InputError(f"a model {deed}, not a {type(thing).__name__}", hint=hint)
 
 
 def _require_effects(model: Model | Path, step: str, options: Options, also: Mapping[str, object]) -> None:

@@ -279,6 +279,8 @@ class DiffOptions(TypedDict, total=False):
     """How far results may lie apart, in parts of the largest number; 1e-5 by default."""
     limits: Limits | None
     """Raise or lower one limit."""
+    root: str | Path | None
+    """Files that FILE names lie below this folder; by default the folder of FILE."""
     model: str | None
     """Which graph or declaration of the file; by default the first."""
     config: Mapping[str, object] | None

@@ -89,8 +89,8 @@ class Options(CommandOptions):
         default=None,
         metadata=row(
             "Files that FILE names lie below this folder; by default the folder of FILE.",
-            {**on("check, load", NEM | SKND | SOURCES), **on("sim, bind", NEM)},
-            "--root | check run convert lower sim bind quantize view | general",
+            {**on("check, load", NEM | SKND | SOURCES), **on("show, sim, bind", NEM)},
+            "--root | check show run convert lower diff sim bind quantize view | general",
             needs=(BY_ARCHITECTURE,),
         ),
     )

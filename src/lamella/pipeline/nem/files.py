@@ -45,9 +45,9 @@ def find_file(name: str) -> Path:
     raise InputError(problem, hint=f"{meant or suggest_path(path)} {listed}".strip())
 
 
-def read_library(path: Path, limits: Limits) -> Checked:
+def read_library(path: Path, limits: Limits, root: Path | None = None) -> Checked:
     """A NEM document with what it includes, its plan when it is a program, and what is wrong with it."""
-    return nem_check(read_source(path, limits), path, None, limits)
+    return nem_check(read_source(path, limits), path, None, limits, root)
 
 
 def devices_of(library: DeviceLibrary, only: str = "") -> list[ResolvedDevice]:
@@ -186,7 +186,7 @@ def describe(name: str, options: Options) -> Description:
         stream = load_stream(path, options.limits)
         return Description("\n".join(list_stream(stream)), json.loads(to_json(stream)))
     only = "" if path.name == Path(name).name else name
-    checked = read_library(path, options.limits)
+    checked = read_library(path, options.limits, options.root)
     text = describe_library(checked.library, checked.plan, only)
     data = library_to_json(checked.library, checked.plan, only)
     return Description(text, data, tuple(checked.findings))
