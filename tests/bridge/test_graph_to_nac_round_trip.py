@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lamella
@@ -59,19 +59,16 @@ def check_or_refuse(model: Model) -> None:
         check_trip(model)
 
 
-@settings(max_examples=20)
 @given(models(SAYABLE))
 def test_generated_graphs_come_back(model: Model) -> None:
     check_or_refuse(model)
 
 
-@settings(max_examples=20)
 @given(models(SAYABLE, open_extents=False))
 def test_graphs_of_known_shapes_are_never_refused(model: Model) -> None:
     check_trip(model, numbers=False)
 
 
-@settings(max_examples=20)
 @given(aten_models())
 def test_generated_aten_graphs_come_back(model: Model) -> None:
     check_or_refuse(model)

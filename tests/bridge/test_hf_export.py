@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
@@ -286,7 +286,6 @@ def test_a_function_of_an_export_is_applied_on_the_way_out(tmp_path: Path) -> No
 SHAPES = {"": (-1, 2), "neg": (-1, 2), "transpose": (2, -1)}
 
 
-@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.sampled_from(sorted(SHAPES))), min_size=1, max_size=4),
     st.integers(1, 3),

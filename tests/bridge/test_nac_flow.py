@@ -70,7 +70,6 @@ def test_branches_and_convergences_come_back(model: Model) -> None:
     check_trip(model, numbers=False)
 
 
-@settings(max_examples=25)
 @given(flow_models())
 def test_both_ways_compute_what_the_reference_does(model: Model) -> None:
     filled = with_data(model)
@@ -85,7 +84,6 @@ def test_both_ways_compute_what_the_reference_does(model: Model) -> None:
         assert machine.peak_bytes <= machine.schedule_bytes
 
 
-@settings(max_examples=20)
 @given(models(("unary", "binary", "branch", "constant", "reduce_axes", "reshape"), open_extents=False))
 def test_branches_among_other_operators_come_back(model: Model) -> None:
     check_trip(model)

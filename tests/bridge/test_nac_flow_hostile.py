@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.diagnostic import LamellaError, errors
@@ -80,7 +80,6 @@ CHANGES = st.tuples(
 )
 
 
-@settings(max_examples=25)
 @given(st.lists(CHANGES, min_size=1, max_size=3))
 def test_changed_programs_run_or_are_refused(changes: list[tuple[int, str, int, int]]) -> None:
     code = fixed()

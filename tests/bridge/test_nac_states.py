@@ -80,7 +80,6 @@ def test_generated_graphs_with_states_come_back(model: Model) -> None:
     assert {item["name"] for item in notes(file).get("states", [])} == updates
 
 
-@settings(max_examples=25)
 @given(models(MOVES, open_extents=False))
 def test_the_machine_keeps_what_the_reference_keeps(model: Model) -> None:
     run_both(model)

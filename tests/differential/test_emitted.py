@@ -41,7 +41,6 @@ def rename(text: str, function: str, stem: str) -> str:
 
 
 @given(kernels(depth=1), st.sampled_from(FUNCTIONS), ODD)
-@settings(max_examples=30)
 def test_names_of_the_file_are_not_in_the_text(kernel: Kernel, function: str, stem: str) -> None:
     plain = emit(read(kernel.text), TARGET)
     other = emit(read(rename(kernel.text, function, stem)), TARGET)
@@ -78,7 +77,6 @@ def test_products_use_the_vectors_of_a_processor(name: str, words: tuple[str, ..
 
 
 @given(kernels())
-@settings(max_examples=20)
 def test_emission_is_deterministic(kernel: Kernel) -> None:
     program = read(kernel.text)
     first = emit(program, TARGET)

@@ -203,7 +203,6 @@ MATRICES = st.builds(
 )
 
 
-@settings(max_examples=25)
 @given(SIZES, MATRICES)
 def test_components_of_matrices(sizes: tuple[int, int, int], type_: Coopmatrix) -> None:
     """Rows and columns of an apply, a component that is taken out, changed and put back, a matrix of one number."""

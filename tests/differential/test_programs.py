@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from lamella.backend.cpu.jit import host_machine
 from lamella.base.diagnostic import errors
@@ -15,7 +15,6 @@ from tests.support.strategies.tensor_programs import Kernel, kernels
 
 
 @given(kernels())
-@settings(max_examples=20)
 def test_threads_change_nothing(kernel: Kernel) -> None:
     program = read(kernel.text)
     agree(kernel, execute(kernel, program), execute(kernel, program, threads=2))
@@ -29,7 +28,6 @@ def test_narrow_vectors_compute_the_same(kernel: Kernel) -> None:
 
 
 @given(kernels())
-@settings(max_examples=30)
 def test_work_items_have_no_order(kernel: Kernel) -> None:
     """The kernels themselves have one meaning: else they would judge nothing."""
     program = read(kernel.text)
@@ -37,7 +35,6 @@ def test_work_items_have_no_order(kernel: Kernel) -> None:
 
 
 @given(kernels())
-@settings(max_examples=30)
 def test_every_pass_keeps_the_numbers(kernel: Kernel) -> None:
     program, target = read(kernel.text), find_target("cpu-avx512")
     expected, before = judge(kernel, program), None

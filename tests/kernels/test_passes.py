@@ -47,7 +47,6 @@ def run(program: Program, kernel: Kernel, seed: int | None = None) -> list[bytes
 
 
 @given(kernels())
-@settings(max_examples=30)
 def test_every_pass_keeps_the_numbers(kernel: Kernel) -> None:
     program = read(kernel.text)
     expected, before = run(program, kernel), program

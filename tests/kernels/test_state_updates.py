@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.backend.executor.kernels import KernelExecutable
@@ -99,7 +99,6 @@ SEEN: list[int] = []
 """How many states each drawn step overwrote."""
 
 
-@settings(max_examples=25)
 @given(steps(), st.integers(0, 2))
 def test_drawn_steps_leave_the_states_of_the_reference(text: str, held: int) -> None:
     model = started(text)

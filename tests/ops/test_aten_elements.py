@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.judges.aten import agree, judge, tensor_of, torch
@@ -49,7 +49,6 @@ def both(data: Data, given_: Pair, dtypes: tuple[str, ...], low: int = -9, high:
 
 @judged("torch", *(f"aten.{name}" for name in (*WIDE, *POSITIVE, *SMALL, "acosh")))
 @pytest.mark.parametrize("name", [*WIDE, *POSITIVE, *SMALL, "acosh"])
-@settings(max_examples=15)
 @given(shapes(), st.sampled_from(REALS), st.integers(0, 2**32 - 1))
 def test_reals(name: str, shape: tuple[int, ...], dtype: str, seed: int) -> None:
     low, high = (-0.95, 0.95) if name in SMALL else (0.05, 9) if name in POSITIVE else (-9, 9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.base.arrays import Array
@@ -37,7 +37,6 @@ def test_edges_so_far() -> None:
 
 
 @pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
-@settings(max_examples=25)
 @given(st.lists(WHOLE, min_size=1, max_size=4), WHOLE, st.sampled_from(INTEGERS))
 def test_bits(name: str, numbers: list[int], other: int, dtype: str) -> None:
     x, y = (np.asarray(item, np.int64).astype(dtype) for item in (numbers, [[other], [-1], [0]]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.judges.aten import agree, tensor_of, torch
@@ -19,7 +19,6 @@ FACTORS = st.sampled_from((0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.3))
 
 @judged("torch", *(f"aten.{name}" for name in NEAREST))
 @pytest.mark.parametrize("name", NEAREST)
-@settings(max_examples=20)
 @given(shapes(3, 3, 2, 5), st.booleans(), st.data())
 def test_nearest(name: str, image: Shape, by_factor: bool, data: Data) -> None:
     axes = NEAREST[name]
@@ -33,7 +32,6 @@ def test_nearest(name: str, image: Shape, by_factor: bool, data: Data) -> None:
 
 @judged("torch", *(f"aten.{name}" for name in LINEAR))
 @pytest.mark.parametrize("name", LINEAR)
-@settings(max_examples=20)
 @given(shapes(3, 3, 2, 5), st.booleans(), st.booleans(), st.data())
 def test_linear(name: str, image: Shape, aligned: bool, by_factor: bool, data: Data) -> None:
     axes = LINEAR[name]
@@ -48,7 +46,6 @@ def test_linear(name: str, image: Shape, aligned: bool, by_factor: bool, data: D
 
 
 @judged("torch", "aten.upsample_bicubic2d")
-@settings(max_examples=20)
 @given(shapes(2, 2, 2, 5), shapes(2, 2, 1, 7), st.booleans(), st.data())
 def test_cubic(image: Shape, size: Shape, aligned: bool, data: Data) -> None:
     x = data.draw(arrays((1, 2, *image), ("float32",)))
@@ -60,7 +57,6 @@ def test_cubic(image: Shape, size: Shape, aligned: bool, data: Data) -> None:
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @judged("torch", "aten.upsample_bilinear2d_aa", "aten.upsample_bicubic2d_aa")
-@settings(max_examples=20)
 @given(shapes(2, 2, 1, 13), st.integers(1, 15), st.integers(2, 15), st.data())
 def test_filtered(mode: str, image: Shape, high: int, wide: int, data: Data) -> None:
     """Results are two wide at least: of one column, torch reads other elements than those of the image."""

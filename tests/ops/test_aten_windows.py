@@ -22,7 +22,6 @@ def several(count: int, low: int, high: int) -> st.SearchStrategy[tuple[int, ...
 
 @judged("torch", "aten.max_pool3d", "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices")
 @pytest.mark.parametrize("axes", [2, 3])
-@settings(max_examples=25)
 @given(st.booleans(), st.booleans(), st.data())
 def test_max_pool(axes: int, batched: bool, ceil_mode: bool, data: Data) -> None:
     size = data.draw(several(axes, 1, 3))
@@ -38,7 +37,6 @@ def test_max_pool(axes: int, batched: bool, ceil_mode: bool, data: Data) -> None
 
 
 @judged("torch", "aten.avg_pool3d", "aten.adaptive_avg_pool3d")
-@settings(max_examples=25)
 @given(several(3, 1, 3), several(3, 1, 2), st.booleans(), st.booleans(), st.none() | st.just(3), st.data())
 def test_avg_pool(
     size: Shape, stride: Shape, ceil_mode: bool, whole: bool, divisor: int | None, data: Data
@@ -53,7 +51,6 @@ def test_avg_pool(
 
 
 @judged("torch", "aten.conv_transpose3d")
-@settings(max_examples=15)
 @given(ONE_OR_TWO, st.integers(1, 2), st.integers(0, 1), st.booleans(), st.data())
 def test_conv_transpose3d(groups: int, stride: int, padding: int, biased: bool, data: Data) -> None:
     dtype = ("float32",)
@@ -68,7 +65,6 @@ def test_conv_transpose3d(groups: int, stride: int, padding: int, biased: bool, 
 @judged("torch", *(f"aten.{kind}_pad{axes}d" for kind in ("reflection", "replication") for axes in (1, 2, 3)))
 @pytest.mark.parametrize("kind", ["reflection", "replication"])
 @pytest.mark.parametrize("axes", [1, 2, 3])
-@settings(max_examples=20)
 @given(st.booleans(), st.data())
 def test_borders(kind: str, axes: int, batched: bool, data: Data) -> None:
     image = tuple(data.draw(st.integers(2, 4)) for _ in range(axes))
@@ -96,7 +92,6 @@ def test_columns(
 
 @judged("torch", "aten.adaptive_max_pool")
 @pytest.mark.parametrize("axes", [1, 2, 3])
-@settings(max_examples=15)
 @given(st.data())
 def test_adaptive_max_pool(axes: int, data: Data) -> None:
     size = data.draw(several(axes, 1, 4))
@@ -120,7 +115,6 @@ def test_volumes(mode: int, padding: int, aligned: bool, volume: Shape, grid: Sh
 @judged("torch", "aten.grid_sampler_2d")
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("padding", [0, 1, 2])
-@settings(max_examples=15)
 @given(st.booleans(), shapes(2, 2, 2, 4), shapes(2, 2, 1, 3), st.data())
 def test_grid_sampler(mode: int, padding: int, aligned: bool, image: Shape, grid: Shape, data: Data) -> None:
     x = data.draw(arrays((2, 2, *image), ("float32",)))

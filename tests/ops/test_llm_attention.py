@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.judges.draws import Array, arrays
 from tests.support.judges.harness import refuse
-from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.llm import agree, differentiate, draw, torch
 from tests.support.judges.registry import Given, Refusal, judged
 
 Data = st.DataObject
@@ -87,7 +87,6 @@ def attend(case: Case, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
 
 
 @judged("torch", "llm.flash_attention", "llm.flash_attention_backward")
-@few
 @given(cases, st.integers(0, 3), st.data())
 def test_attention(case: Case, before: int, data: Data) -> None:
     q = draw(data, case.batch, case.heads, case.count, case.width)
@@ -100,7 +99,6 @@ def test_attention(case: Case, before: int, data: Data) -> None:
 
 
 @judged("torch", "llm.flash_attention")
-@few
 @given(small, small, st.booleans(), st.data())
 def test_attention_of_torch(shared: int, ratio: int, causal: bool, data: Data) -> None:
     q = draw(data, 2, shared * ratio, 4, 4)
@@ -112,7 +110,6 @@ def test_attention_of_torch(shared: int, ratio: int, causal: bool, data: Data) -
 
 
 @judged("torch", "llm.attention")
-@few
 @given(cases, st.integers(0, 3), st.none() | st.just(1.5), st.booleans(), st.data())
 def test_attention_with_more(case: Case, before: int, cap: float | None, sinking: bool, data: Data) -> None:
     """A bias, a mask that leaves each query something, sinks, a soft cap; windows on both sides."""
@@ -161,7 +158,6 @@ def test_a_query_that_sees_nothing_gives_nothing() -> None:
 
 
 @judged("torch", "llm.flash_attention_packed", "llm.flash_attention_packed_backward")
-@few
 @given(cases, st.data())
 def test_packed_attention(case: Case, data: Data) -> None:
     qkv = draw(data, case.batch, case.count, case.packed, case.width)
@@ -209,7 +205,6 @@ ranks = st.sampled_from([None, 1, 2])
 
 
 @judged("torch", "llm.rope", "llm.rope_backward")
-@few
 @given(ranks, st.booleans(), cases, st.integers(1, 3), st.data())
 def test_rope(rank: int | None, interleaved: bool, case: Case, columns: int, data: Data) -> None:
     width = 2 * max(columns, case.width // 2)
@@ -237,7 +232,6 @@ def test_one_row_of_positions_serves_the_batch() -> None:
 
 @judged("torch", "llm.rope_packed", "llm.rope_packed_backward")
 @judged("torch", "llm.qkv_qk_norm_rope", "llm.qkv_qk_norm_rope_backward")
-@few
 @given(ranks, st.booleans(), cases, st.booleans(), st.data())
 def test_packed_rope(rank: int | None, interleaved: bool, case: Case, partly: bool, data: Data) -> None:
     shape = case.batch, case.count, case.packed, case.width
@@ -279,7 +273,6 @@ def test_packed_rope(rank: int | None, interleaved: bool, case: Case, partly: bo
 
 
 @judged("torch", "llm.split_and_reshape", "llm.split_and_reshape_backward")
-@few
 @given(cases, st.data())
 def test_split_and_reshape(case: Case, data: Data) -> None:
     qkv = draw(data, case.batch, case.count, case.packed * case.width)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.llm import agree, differentiate, draw, torch
 from tests.support.judges.registry import judged
 
 Data = st.DataObject
@@ -21,7 +21,6 @@ def attend(q: Any, k: Any, v: Any, visible: Any) -> tuple[Any, Any]:
 
 
 @judged("numpy", "llm.positions", "llm.advance")
-@few
 @given(st.integers(0, 9), st.integers(0, 5))
 def test_positions(seen: int, count: int) -> None:
     agree("positions", [np.asarray(seen)], np.arange(seen, seen + count), count=count)
@@ -29,7 +28,6 @@ def test_positions(seen: int, count: int) -> None:
 
 
 @judged("numpy", "llm.remember")
-@few
 @given(st.integers(1, 4), st.integers(0, 4), st.data())
 def test_caches(count: int, room: int, data: Data) -> None:
     seen = data.draw(st.integers(0, room))
@@ -40,7 +38,6 @@ def test_caches(count: int, room: int, data: Data) -> None:
 
 
 @judged("torch", "llm.flash_attention")
-@few
 @given(st.integers(1, 4), st.integers(0, 4), st.none() | st.integers(1, 4), st.data())
 def test_attention_from_a_position(count: int, room: int, window: int | None, data: Data) -> None:
     seen = data.draw(st.integers(0, room))
@@ -56,7 +53,6 @@ def test_attention_from_a_position(count: int, room: int, window: int | None, da
 
 
 @judged("torch", "llm.flash_attention", "llm.flash_attention_backward")
-@few
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.booleans(), st.data())
 def test_packed_sequences(sizes: list[int], causal: bool, data: Data) -> None:
     begins, count = np.cumsum([0, *sizes]).astype(np.int32), sum(sizes)
@@ -72,7 +68,6 @@ def test_packed_sequences(sizes: list[int], causal: bool, data: Data) -> None:
 
 
 @judged("numpy", "llm.last_token", "llm.first_token")
-@few
 @given(st.integers(1, 3), st.integers(1, 5), st.data())
 def test_vectors_of_chosen_tokens(batch: int, length: int, data: Data) -> None:
     """The first counts where all are padding."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lamella.base.diagnostic import LamellaError
 from tests.support.judges.draws import Array, arrays, shapes
 from tests.support.judges.harness import near, refuse, run
-from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.llm import agree, differentiate, draw, torch
 from tests.support.judges.registry import Refusal, judged
 
 Data = st.DataObject
@@ -37,7 +37,6 @@ def flat(way: str, a: Any, b: Any) -> Any:
 
 @judged("torch", "llm.matmul", "llm.matmul_backward")
 @ways
-@few
 @given(shapes(1, 3, 0, 3), st.lists(extents, min_size=3, max_size=3), st.data())
 def test_matmul(way: str, lead: Shape, sizes: list[int], data: Data) -> None:
     m, k, n = sizes
@@ -57,7 +56,6 @@ def test_matmul(way: str, lead: Shape, sizes: list[int], data: Data) -> None:
     ("accumulate", "beta", "share"),
     [(True, 0.0, 1.0), (True, 0.5, 0.5), (False, 0.25, 0.25), (False, 0.0, 0.0)],
 )
-@few
 @given(st.data())
 def test_matmul_adds_to_what_was_there(accumulate: bool, beta: float, share: float, data: Data) -> None:
     a, b, c = draw(data, 2, 3), draw(data, 3, 4), draw(data, 2, 4)
@@ -65,7 +63,6 @@ def test_matmul_adds_to_what_was_there(accumulate: bool, beta: float, share: flo
 
 
 @judged("torch", "llm.matmul", "llm.matmul_backward")
-@few
 @given(st.data())
 def test_a_vector_is_one_row(data: Data) -> None:
     a, b, back = draw(data, 3), draw(data, 3, 4), draw(data, 4)
@@ -76,7 +73,6 @@ def test_a_vector_is_one_row(data: Data) -> None:
 
 @judged("torch", "llm.batched_matmul", "llm.batched_matmul_backward")
 @ways
-@few
 @given(shapes(0, 2, 1, 3), st.booleans(), st.booleans(), st.lists(extents, min_size=3, max_size=3), st.data())
 def test_batched_matmul(way: str, lead: Shape, one: bool, fewer: bool, sizes: list[int], data: Data) -> None:
     m, k, n = sizes
@@ -93,7 +89,6 @@ def test_batched_matmul(way: str, lead: Shape, one: bool, fewer: bool, sizes: li
 
 @judged("torch", "llm.weight_grad", "llm.linear_backward", "llm.bias_backward")
 @judged("torch", "llm.bias_add", "llm.bias_add_backward")
-@few
 @given(shapes(1, 3, 0, 3), st.data())
 def test_projections(lead: Shape, data: Data) -> None:
     x, weight, bias, back = draw(data, *lead, 3), draw(data, 2, 3), draw(data, 2), draw(data, *lead, 2)
@@ -108,7 +103,6 @@ def test_projections(lead: Shape, data: Data) -> None:
 
 
 @judged("torch", "llm.embedding", "llm.embedding_backward")
-@few
 @given(shapes(0, 3), st.integers(1, 4), st.sampled_from(["int32", "int64"]), st.data())
 def test_embedding(shape: Shape, rows: int, dtype: str, data: Data) -> None:
     indices = data.draw(arrays(shape, (dtype,), 0, rows - 1))
@@ -126,7 +120,6 @@ def test_an_index_outside_the_table_ends_the_run() -> None:
 
 @judged("torch", "llm.embedding_with_position", "llm.embedding_with_position_backward")
 @pytest.mark.parametrize("rank", [None, 1, 2])
-@few
 @given(st.integers(1, 3), st.integers(1, 3), st.data())
 def test_embedding_with_position(rank: int | None, batch: int, count: int, data: Data) -> None:
     indices = data.draw(arrays((batch, count), ("int64",), 0, 3))

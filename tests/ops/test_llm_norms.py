@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.judges.draws import axis_of, shapes
 from tests.support.judges.harness import refuse, run
-from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.llm import agree, differentiate, draw, torch
 from tests.support.judges.registry import Refusal, judged
 
 Data = st.DataObject
@@ -28,7 +28,6 @@ def rms(x: Any, weight: Any) -> tuple[Any, Any]:
 
 
 @judged("torch", "llm.rmsnorm", "llm.rmsnorm_backward")
-@few
 @given(leads, st.integers(1, 4), st.data())
 def test_rmsnorm(lead: Shape, width: int, data: Data) -> None:
     x, weight, back = draw(data, *lead, width), draw(data, width), draw(data, *lead, width)
@@ -41,7 +40,6 @@ def test_rmsnorm(lead: Shape, width: int, data: Data) -> None:
 
 
 @judged("torch", "llm.fused_residual_rmsnorm", "llm.fused_residual_rmsnorm_backward")
-@few
 @given(leads, st.integers(1, 4), st.data())
 def test_fused_residual_rmsnorm(lead: Shape, width: int, data: Data) -> None:
     residual, x, weight = draw(data, *lead, width), draw(data, *lead, width), draw(data, width)
@@ -58,7 +56,6 @@ def test_fused_residual_rmsnorm(lead: Shape, width: int, data: Data) -> None:
 
 @judged("torch", "llm.layernorm", "llm.layernorm_backward")
 @pytest.mark.parametrize("shifted", [False, True])
-@few
 @given(leads, st.integers(1, 4), st.data())
 def test_layernorm(shifted: bool, lead: Shape, width: int, data: Data) -> None:
     x, weight, back = draw(data, *lead, width), draw(data, width), draw(data, *lead, width)
@@ -76,7 +73,6 @@ def test_layernorm(shifted: bool, lead: Shape, width: int, data: Data) -> None:
 
 
 @judged("torch", "llm.group_rmsnorm", "llm.group_rmsnorm_backward")
-@few
 @given(leads, st.integers(1, 3), st.integers(1, 3), st.data())
 def test_group_rmsnorm(lead: Shape, groups: int, each: int, data: Data) -> None:
     width = groups * each
@@ -93,7 +89,6 @@ def test_group_rmsnorm(lead: Shape, groups: int, each: int, data: Data) -> None:
 
 
 @judged("torch", "llm.qk_norm", "llm.qk_norm_backward")
-@few
 @given(st.lists(st.integers(1, 3), min_size=5, max_size=5), st.data())
 def test_qk_norm(sizes: list[int], data: Data) -> None:
     batch, heads, shared, count, width = sizes
@@ -112,7 +107,6 @@ def test_qk_norm(sizes: list[int], data: Data) -> None:
 
 
 @judged("torch", "llm.swiglu", "llm.swiglu_backward", "llm.split_swiglu", "llm.split_swiglu_backward")
-@few
 @given(leads, st.integers(0, 3), st.data())
 def test_swiglu(lead: Shape, width: int, data: Data) -> None:
     gate, up, back = (draw(data, *lead, width) for _ in range(3))
@@ -125,7 +119,6 @@ def test_swiglu(lead: Shape, width: int, data: Data) -> None:
 
 
 @judged("torch", "llm.clamped_swiglu")
-@few
 @given(leads, st.integers(0, 4), st.data())
 def test_gates_within_limits(lead: Shape, width: int, data: Data) -> None:
     """As GPT-OSS has it: gates and values in turn."""
@@ -137,7 +130,6 @@ def test_gates_within_limits(lead: Shape, width: int, data: Data) -> None:
 
 @judged("torch", "llm.geglu", "llm.geglu_backward", "llm.gelu", "llm.gelu_backward")
 @pytest.mark.parametrize("approximate", [False, True])
-@few
 @given(leads, st.data())
 def test_gelu(approximate: bool, shape: Shape, data: Data) -> None:
     gate, up, back = (draw(data, *shape) for _ in range(3))
@@ -169,7 +161,6 @@ OTHERS = {"silu", "relu", "sigmoid", "sqrt"}
 
 @judged("torch", "llm.relu2", "llm.relu2_backward", "llm.relu_backward", "llm.silu_backward")
 @pytest.mark.parametrize(("name", "function"), BY_INPUT, ids=[name for name, _ in BY_INPUT])
-@few
 @given(leads, st.data())
 def test_activations(name: str, function: Callable[[Any], Any], shape: Shape, data: Data) -> None:
     x, back = draw(data, *shape), draw(data, *shape)
@@ -182,7 +173,6 @@ def test_activations(name: str, function: Callable[[Any], Any], shape: Shape, da
 @judged("torch", "llm.exp_neg", "llm.exp_neg_backward", "llm.sigmoid_backward", "llm.sqrt_backward")
 @judged("torch", "llm.tanh_backward")
 @pytest.mark.parametrize(("name", "function"), BY_OUTPUT, ids=[name for name, _ in BY_OUTPUT])
-@few
 @given(leads, st.data())
 def test_activations_by_what_they_gave(
     name: str, function: Callable[[Any], Any], shape: Shape, data: Data
@@ -195,7 +185,6 @@ def test_activations_by_what_they_gave(
 
 
 @judged("torch", "llm.softmax", "llm.softmax_backward")
-@few
 @given(shapes(1, 4, 1, 3), st.data())
 def test_softmax(shape: Shape, data: Data) -> None:
     x, back, dim = draw(data, *shape), draw(data, *shape), data.draw(axis_of(len(shape)))

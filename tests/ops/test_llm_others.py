@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lamella.base.diagnostic import LamellaError
 from tests.support.judges.draws import arrays, filled, shapes
 from tests.support.judges.harness import one, refuse, run
-from tests.support.judges.llm import agree, differentiate, draw, few, torch
+from tests.support.judges.llm import agree, differentiate, draw, torch
 from tests.support.judges.registry import Refusal, judged
 
 Data = st.DataObject
@@ -22,7 +22,6 @@ Shape = tuple[int, ...]
 
 @judged("torch", "llm.cross_entropy", "llm.cross_entropy_backward")
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@few
 @given(shapes(1, 3, 1, 3), st.integers(1, 4), st.booleans(), st.data())
 def test_cross_entropy(reduction: str, lead: Shape, classes: int, ignoring: bool, data: Data) -> None:
     logits = draw(data, *lead, classes)
@@ -89,7 +88,6 @@ FLOATS = {
 
 @judged("numpy", "llm.quantize")
 @pytest.mark.parametrize("name", FLOATS)
-@few
 @given(shapes(0, 3), st.sampled_from([0.25, 1.0, 2.0]), st.integers(0, 2**32 - 1))
 def test_quantized_floats(name: str, shape: Shape, scale: float, seed: int) -> None:
     dtype, largest = FLOATS[name]
@@ -100,7 +98,6 @@ def test_quantized_floats(name: str, shape: Shape, scale: float, seed: int) -> N
 
 
 @judged("numpy", "llm.quantize", "llm.dequantize")
-@few
 @given(shapes(0, 3), st.integers(0, 2**32 - 1))
 def test_quantized_integers(shape: Shape, seed: int) -> None:
     x = filled(shape, "float64", seed, -80, 80)
@@ -113,7 +110,6 @@ def test_quantized_integers(shape: Shape, seed: int) -> None:
 
 
 @judged("numpy", "llm.convert_dtype", "llm.convert_dtype_backward")
-@few
 @given(shapes(0, 3), st.data())
 def test_converted(shape: Shape, data: Data) -> None:
     x = draw(data, *shape)
@@ -123,7 +119,6 @@ def test_converted(shape: Shape, data: Data) -> None:
 
 
 @judged("numpy", "llm.zeros", "llm.ones", "llm.fill")
-@few
 @given(shapes(0, 4), st.sampled_from(["f32", "f64", "i32", "bool"]))
 def test_created(shape: Shape, name: str) -> None:
     dtype = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "bool": np.bool_}[name]
@@ -140,7 +135,6 @@ def test_random_numbers() -> None:
 
 
 @judged("numpy", "llm.all_gather", "llm.reduce_scatter")
-@few
 @given(shapes(1, 3), st.data())
 def test_one_rank(shape: Shape, data: Data) -> None:
     x = draw(data, *shape)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.judges.draws import arrays
 from tests.support.judges.harness import refuse
-from tests.support.judges.llm import agree, draw, few, torch
+from tests.support.judges.llm import agree, draw, torch
 from tests.support.judges.registry import Refusal, judged
 
 Data = st.DataObject
@@ -71,7 +71,6 @@ def test_distances_that_meet_queries_and_keys(buckets: int, farthest: int, sides
 
 
 @judged("torch", "llm.padded_positions")
-@few
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 3), st.data())
 def test_positions_behind_padding(batch: int, count: int, pad: int, data: Data) -> None:
     tokens = data.draw(arrays((batch, count), ("int64",), 0, 3))
@@ -82,7 +81,6 @@ def test_positions_behind_padding(batch: int, count: int, pad: int, data: Data) 
 
 
 @judged("torch", "llm.add_kind", "llm.masked_mean")
-@few
 @given(st.integers(1, 3), st.integers(1, 4), st.booleans(), st.data())
 def test_kinds_and_means(batch: int, count: int, told: bool, data: Data) -> None:
     x, weight = draw(data, batch, count, 2), draw(data, 3, 2)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.judges.draws import arrays, axes_of, axis_of, shapes
 from tests.support.judges.harness import refuse
-from tests.support.judges.llm import agree, differentiate, draw, few, tensor_of, torch
+from tests.support.judges.llm import agree, differentiate, draw, tensor_of, torch
 from tests.support.judges.registry import Given, Refusal, judged
 
 Data = st.DataObject
@@ -21,7 +21,6 @@ Shape = tuple[int, ...]
 
 
 @judged("torch", "llm.split", "llm.concat", "llm.concat_backward")
-@few
 @given(shapes(1, 4, 0, 3), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.data())
 def test_parts(shape: Shape, sizes: list[int], data: Data) -> None:
     dim = data.draw(axis_of(len(shape)))
@@ -35,7 +34,6 @@ def test_parts(shape: Shape, sizes: list[int], data: Data) -> None:
 
 
 @judged("torch", "llm.view_backward", "llm.reshape", "llm.reshape_backward")
-@few
 @given(shapes(0, 4, 1, 3), st.booleans(), st.data())
 def test_new_shapes(shape: Shape, found: bool, data: Data) -> None:
     x, count = draw(data, *shape), math.prod(shape)
@@ -49,7 +47,6 @@ def test_new_shapes(shape: Shape, found: bool, data: Data) -> None:
 
 
 @judged("torch", "llm.reshape", "llm.reshape_backward")
-@few
 @given(shapes(4, 4, 1, 3), st.data())
 def test_heads_side_by_side(shape: Shape, data: Data) -> None:
     x, back = draw(data, *shape), draw(data, shape[0], shape[2], shape[1] * shape[3])
@@ -59,7 +56,6 @@ def test_heads_side_by_side(shape: Shape, data: Data) -> None:
 
 
 @judged("torch", "llm.permute_backward")
-@few
 @given(shapes(1, 4, 0, 3), st.data())
 def test_permuted(shape: Shape, data: Data) -> None:
     x, dims = draw(data, *shape), data.draw(axes_of(len(shape), len(shape)))
@@ -69,7 +65,6 @@ def test_permuted(shape: Shape, data: Data) -> None:
 
 
 @judged("numpy", "llm.fork")
-@few
 @given(shapes(0, 3), st.integers(1, 4), st.data())
 def test_fork(shape: Shape, count: int, data: Data) -> None:
     x = draw(data, *shape)
@@ -93,7 +88,6 @@ BINARY = ["add", "sub", "mul", "div"]
 
 @judged("torch", *(f"llm.{name}_backward" for name in BINARY))
 @pytest.mark.parametrize("name", BINARY)
-@few
 @given(broadcast(2), st.data())
 def test_gradients_of_elements(name: str, pair: tuple[Shape, ...], data: Data) -> None:
     a, b = draw(data, *pair[0]), draw(data, *pair[1], low=1)
@@ -103,7 +97,6 @@ def test_gradients_of_elements(name: str, pair: tuple[Shape, ...], data: Data) -
 
 
 @judged("torch", "llm.add3", "llm.add3_backward")
-@few
 @given(broadcast(3), st.data())
 def test_add3(three: tuple[Shape, ...], data: Data) -> None:
     items = [draw(data, *shape) for shape in three]
@@ -114,7 +107,6 @@ def test_add3(three: tuple[Shape, ...], data: Data) -> None:
 
 
 @judged("torch", "llm.scale", "llm.vector_add_sr", "llm.vector_add_sr_backward")
-@few
 @given(shapes(0, 4), st.data())
 def test_scaled(shape: Shape, data: Data) -> None:
     a, b, back = (draw(data, *shape) for _ in range(3))
@@ -125,7 +117,6 @@ def test_scaled(shape: Shape, data: Data) -> None:
 
 
 @judged("torch", "llm.apply_mask")
-@few
 @given(shapes(1, 4, 1, 3), st.sampled_from(["bool", "float64", "int32"]), st.data())
 def test_apply_mask(shape: Shape, dtype: str, data: Data) -> None:
     rank = data.draw(st.integers(0, len(shape)))
@@ -136,7 +127,6 @@ def test_apply_mask(shape: Shape, dtype: str, data: Data) -> None:
 
 @judged("torch", "llm.reduce_sum", "llm.reduce_sum_backward", "llm.reduce_mean", "llm.reduce_mean_backward")
 @pytest.mark.parametrize("name", ["sum", "mean"])
-@few
 @given(shapes(0, 4, 1, 3), st.booleans(), st.data())
 def test_reductions(name: str, shape: Shape, keepdim: bool, data: Data) -> None:
     rank, given_ = len(shape), dict[str, Given](keepdim=keepdim)
@@ -160,7 +150,6 @@ def test_reductions(name: str, shape: Shape, keepdim: bool, data: Data) -> None:
 
 
 @judged("torch", "llm.reduce_max", "llm.reduce_max_backward")
-@few
 @given(shapes(1, 4, 1, 3), st.booleans(), st.data())
 def test_maxima(shape: Shape, keepdim: bool, data: Data) -> None:
     order, dim = draw(data, *shape).ravel().argsort(kind="stable"), data.draw(axis_of(len(shape)))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.judges.draws import Array
@@ -59,7 +59,6 @@ def draw_scan(sizes: Sizes, seed: int) -> list[Array]:
 
 
 @judged("torch", "mamba.selective_scan", "mamba.selective_scan_backward")
-@settings(max_examples=30)
 @given(SIZES, st.booleans(), SEEDS)
 def test_the_recurrence(sizes: Sizes, stateful: bool, seed: int) -> None:
     inputs = draw_scan(sizes, seed)
@@ -135,7 +134,6 @@ def convolve(x: Any, weight: Any, bias: Any, state: Any, *, active: bool) -> tup
 
 
 @judged("torch", "mamba.conv1d", "mamba.conv1d_backward")
-@settings(max_examples=30)
 @given(SMALL, SMALL, st.integers(1, 5), st.integers(1, 4), st.integers(0, 1), st.booleans(), SEEDS)
 def test_the_convolution(b: int, d: int, t: int, k: int, spare: int, flat: bool, seed: int) -> None:
     shapes = (b, d, t), (d, k) if flat else (d, 1, k), (d,), (b, d, k - 1 + spare)

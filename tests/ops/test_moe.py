@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.judges.draws import filled
@@ -40,7 +40,6 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 
 @judged("torch", "moe.router", "moe.router_backward")
 @judged("torch", "moe.router_logits", "moe.router_logits_backward")
-@settings(max_examples=20)
 @given(sizes(), options(), SEEDS)
 def test_routes(drawn: Sizes, told: dict[str, Any], seed: int) -> None:
     n, e, k, c = drawn
@@ -97,7 +96,6 @@ def test_a_correction_changes_the_choice_but_not_the_weights(drawn: Sizes, seed:
     gives("moe.router", [x, gate, correction], [weights, indices.int(), aux], told)
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.data(), SEEDS)
 def test_experts_of_the_best_groups(
     tokens: int, groups: int, size: int, data: st.DataObject, seed: int
@@ -246,7 +244,6 @@ def test_refusals(refusal: Refusal) -> None:
 
 
 @judged("numpy", "moe.find_slots", "moe.find_places", "moe.place_rows", "moe.pick_rows")
-@settings(max_examples=25)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(0, 2), SEEDS)
 def test_rows_go_to_the_ranks_of_their_experts_and_back(
     ranks: int, each: int, rows: int, spare: int, seed: int

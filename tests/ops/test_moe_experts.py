@@ -37,7 +37,6 @@ def multiply(x: Any, weights: Any, offsets: Array, straight: bool) -> Any:
 
 @judged("torch", "moe.grouped_gemm", "moe.grouped_gemm_backward", "moe.grouped_gemm_weight_grad")
 @pytest.mark.parametrize("transpose", ["NN", "NT", "TN"])
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=5), SMALL, SMALL, SEEDS)
 def test_grouped_products(transpose: str, counts: list[int], a: int, b: int, seed: int) -> None:
     offsets = np.cumsum([0, *counts]).astype(np.int32)

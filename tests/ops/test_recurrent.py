@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.judges.draws import Array
@@ -80,7 +80,6 @@ def test_vectors_over_their_length(rows: int, width: int, seed: int) -> None:
 
 
 @judged("torch", "recurrent.solve_lower", "recurrent.solve_lower_backward")
-@settings(max_examples=20)
 @given(FEW, FEW, st.integers(1, 5), FEW, SEEDS)
 def test_triangular_systems(batch: int, heads: int, size: int, width: int, seed: int) -> None:
     """What the matrix has on and above its diagonal is not read, and gets no gradient."""
@@ -97,7 +96,6 @@ def test_triangular_systems(batch: int, heads: int, size: int, width: int, seed:
 
 @judged("torch", "recurrent.delta_decay", "recurrent.delta_overlap", "recurrent.delta_write")
 @judged("torch", "recurrent.delta_read")
-@settings(max_examples=20)
 @given(FEW, FEW, FEW, st.integers(1, 4), st.booleans(), SEEDS)
 def test_the_delta_rule_is_its_recurrence(
     batch: int, shared: int, share: int, steps: int, known: bool, seed: int

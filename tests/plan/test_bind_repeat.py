@@ -83,7 +83,6 @@ def broken(plan: Plan, stream: Stream, seed: int | None) -> list[int]:
     return found
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 10**9), st.integers(1, 3), st.integers(6, 20))
 def test_every_order_of_the_program_is_kept(seed: int, engines: int, bits: int) -> None:
     short = on_engines(Short(seed).plan(), engines, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, permutations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lamella.plan.tiling.memory import ALIGN, LiveBytes, lowest
@@ -33,7 +33,6 @@ def remaining(blocks: list[LiveBytes], spills: dict[str, Spill], gone: frozenset
     return [item for item in blocks if item.name not in gone] + rings
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 2), st.integers(1, 9), st.booleans()),

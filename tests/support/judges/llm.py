@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.support.judges.aten import tensor_of, torch
@@ -14,12 +13,10 @@ from tests.support.judges.draws import Array, arrays
 from tests.support.judges.harness import Input, Result, near, run
 from tests.support.judges.registry import Given
 
-__all__ = ("agree", "differentiate", "draw", "few", "tensor_of", "torch")
+__all__ = ("agree", "differentiate", "draw", "tensor_of", "torch")
 
 Data = st.DataObject
 TOLERANCE = 1e-6
-few = settings(max_examples=20)
-"""Each example binds and composes operators for shapes of its own."""
 
 
 def draw(data: Data, *shape: int, low: int = -3, high: int = 3) -> Array:
