@@ -18,7 +18,7 @@ from lamella.cli import lamella as command
 from lamella.pipeline.bench.work import Work
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer, trainable
-from lamella.train.ranks.ledger import StageLedger, StepLedger, Transfer, Wait, read_ledger
+from lamella.train.ranks.ledger import Await, StageLedger, StepLedger, Transfer, read_ledger
 from lamella.train.ranks.mesh import Mesh, read_mesh
 from lamella.train.ranks.pipeline import StageTrainer
 from lamella.train.ranks.timeline import LinkModel, read_link, simulate_step
@@ -164,7 +164,7 @@ def test_a_pipeline_of_equal_stages_takes_its_parts_and_a_bubble(stages: int, pa
 @pytest.mark.parametrize(("is_later", "seconds"), [(False, 20.0), (True, 15.0)])
 def test_a_sum_that_goes_on_is_hidden_by_what_is_computed(is_later: bool, seconds: float) -> None:
     total = Transfer("all_reduce", "tp", 2, "y", "forward", 10, 7, is_later)
-    ledger = StageLedger((), (total, Work(0, 5), Wait(7), Work(0, 5)), (), (), (), ())
+    ledger = StageLedger((), (total, Work(0, 5), Await(7), Work(0, 5)), (), (), (), ())
     found = simulate_step(StepLedger("net", Mesh(tp=2), 1, {}, (ledger,)), LinkModel(1.0, 1.0, 1.0, 0.0))
     assert found.seconds == seconds
 
