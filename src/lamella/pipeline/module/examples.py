@@ -19,7 +19,7 @@ ODD = 15
 FEW = 2
 FEW_OF = ("layers", "blocks", "depth", "repeat")
 """How many, and parts of names that count what is built as often."""
-_OTHERS: Mapping[str, Value] = MappingProxyType({"float": 0.5, "dtype": "fp32", "bool": True})
+_OTHERS: Mapping[str, Value] = MappingProxyType({"float": 0.5, "dtype": "fp32", "bool": True, "string": ""})
 SOURCE = "example"
 
 
