@@ -19,6 +19,8 @@ from tests.support.differential.running import read
 
 SIZES = [(64, 32, 48), (8, 8, 8), (70, 19, 67), (9, 130, 16), (256, 64, 32)]
 ELEMENTS = [("bf16", "f32"), ("f16", "f32"), ("bf16", "bf16"), ("f16", "f16")]
+FORMS = ("nn", "tn", "nt", "tt")
+CASES = [*((ELEMENTS[0], item) for item in FORMS), *zip(ELEMENTS[1:], FORMS[1:], strict=True)]
 
 
 def product(
@@ -63,7 +65,7 @@ def compare(given: list[Array], found: Array, elements: tuple[str, str], forms: 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_text_is_of_tiles(sizes: tuple[int, int, int], elements: tuple[str, str]) -> None:
     """The interpreter runs it."""
-    forms = ("nn", "tn", "nt", "tt")[sum(sizes) % 4]
+    forms = FORMS[sum(sizes) % 4]
     program = lower(read(product(sizes, elements, forms)), find_target("sm_90a"), "lower-linalg")
     assert "cooperative_matrix_mul_add" in write(program)
     given = draw(sizes, elements, forms)
@@ -82,8 +84,7 @@ def test_what_has_no_tensor_cores_or_less_than_a_tile_is_multiplied_one_by_one()
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("forms", ["nn", "tn", "nt", "tt"])
-@pytest.mark.parametrize("elements", ELEMENTS, ids="-".join)
+@pytest.mark.parametrize(("elements", "forms"), CASES)
 def test_a_gpu_multiplies(elements: tuple[str, str], forms: str) -> None:
     ways = ((True, 1.0), (False, -2.0), (True, 0.0), (False, 0.0))
     for place, (known, beta) in enumerate(ways):
