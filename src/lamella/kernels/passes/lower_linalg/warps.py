@@ -31,6 +31,8 @@ from lamella.lang.tensor.nodes import (
 
 TILES = ((64, 32), (32, 32), (32, 16), (16, 16), (8, 16))
 """Rows and columns of a tile, whose sums are registers of a warp: the largest that leave one for each warp."""
+REGISTERS, SHARE = 1 << 16, 4
+"""Those of all work-items of a work-group, and the part of them that sums may have."""
 LEAST = 8
 """Rows, columns and steps of a sum below which most of a tile would be for nothing."""
 
@@ -73,10 +75,10 @@ def _tile(product: GemmOperands, subgroups: int) -> tuple[int, int]:
     """Rows and columns of a tile."""
     for rows, columns in TILES:
         counts = [
-            -(-extent // size) if isinstance(extent, int) else 1
+            -(-extent // size) if isinstance(extent, int) else subgroups
             for extent, size in ((product.m, rows), (product.n, columns))
         ]
-        if counts[0] * counts[1] >= subgroups:
+        if counts[0] * counts[1] >= subgroups and rows * columns * subgroups * SHARE <= REGISTERS:
             return rows, columns
     return TILES[-1]
 
