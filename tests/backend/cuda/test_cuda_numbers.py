@@ -54,7 +54,7 @@ def execute(kernel: Kernel, text: str) -> Sequence[Numbers]:
 
 
 @given(kernels())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_random_kernels(kernel: Kernel) -> None:
     text = fitting(kernel.text)
     agree(kernel, judge(kernel, read(text)), execute(kernel, text))

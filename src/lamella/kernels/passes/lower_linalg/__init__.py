@@ -22,6 +22,8 @@ from lamella.kernels.passes.lower_linalg.operands import (
     write_updates,
 )
 from lamella.kernels.passes.lower_linalg.tiles import TilePlan, plan_product
+from lamella.kernels.passes.lower_linalg.warps import lower_for_warps, suits_warps
+from lamella.kernels.sizes import default_sizes
 from lamella.kernels.target import Target
 from lamella.lang.tensor.check import result_types
 from lamella.lang.tensor.nodes import (
@@ -156,7 +158,8 @@ def lower_linalg(program: Program, target: Target, planner: Planner = plan_produ
 
 def _lower_function(function: Function, target: Target, planner: Planner) -> Function:
     types: dict[str, Type] = {item.value.name: item.type for item in function.parameters}
-    pass_ = _Pass(target, planner, _count_subgroups(function), types, {})
+    lanes = default_sizes(function).subgroup_size
+    pass_ = _Pass(target, planner, _count_subgroups(function), lanes, types, {})
     builder = Builder(names_of(function), function.body.span)
     pass_.lower(builder, function.body)
     return replace(function, body=replace(function.body, statements=tuple(builder.statements)))
@@ -180,6 +183,8 @@ class _Pass:
     target: Target
     planner: Planner
     subgroups: int | None
+    lanes: int
+    """Work-items of a subgroup."""
     types: dict[str, Type]
     constants: dict[str, Number]
 
@@ -201,6 +206,8 @@ class _Pass:
         elif blas.function in ("gemm", "gemv") and not self.target.has_threads:
             product = find_product(builder, blas, known)
             lower_product(builder, product, self.planner(product, self.target), self.subgroups)
+        elif blas.function == "gemm" and suits_warps(blas, known, self.target, self.lanes):
+            lower_for_warps(builder, find_product(builder, blas, known), self.subgroups)
         else:
             lower_elements(builder, blas, self.types, self.target, self.constants)
 
