@@ -120,6 +120,14 @@ def update_in_turn(
 
 
 def _exchange_one(context: EmitContext, function: str, element: str, pointer: str, value: str) -> str:
+    if element == "f16" and function in ("min", "max") and context.target.has_threads:
+        name = f"llvm.{function}num.f16"
+        return _exchange(
+            context,
+            element,
+            pointer,
+            lambda old: context.out.intrinsic("half", name, f"half {old}, half {value}"),
+        )
     word = function if element in INTEGERS else f"f{function}"
     operands = f"ptr {pointer}, {LLVM[element]} {value} monotonic, align {part_bytes(element)}"
     return context.out.value(f"atomicrmw {word} {operands}")
@@ -180,8 +188,8 @@ def _add_all(context: EmitContext, value: ScalarValue, pointer: str, mask: str |
     _exchange(context, value.element, pointer, add)
 
 
-def _exchange(context: EmitContext, element: str, pointer: str, change: Callable[[str], str]) -> None:
-    """Replace a number by what is computed from it, again while another thread was faster."""
+def _exchange(context: EmitContext, element: str, pointer: str, change: Callable[[str], str]) -> str:
+    """Replace a number by what is computed from it, again while another thread was faster; gives the number."""
     out, part, width = context.out, LLVM[element], part_bytes(element)
     bits = f"i{8 * width}"
     start = out.value(f"load atomic {bits}, ptr {pointer} monotonic, align {width}")
@@ -191,14 +199,30 @@ def _exchange(context: EmitContext, element: str, pointer: str, change: Callable
     old, hole = out.name(), out.hole()
     new = change(out.value(f"bitcast {bits} {old} to {part}"))
     wanted = out.value(f"bitcast {part} {new} to {bits}")
-    found = out.value(
-        f"cmpxchg ptr {pointer}, {bits} {old}, {bits} {wanted} monotonic monotonic, align {width}"
-    )
-    seen = out.value(f"extractvalue {{ {bits}, i1 }} {found}, 0")
-    swapped = out.value(f"extractvalue {{ {bits}, i1 }} {found}, 1")
+    seen, swapped = _compare_and_swap(context, bits, pointer, old, wanted)
     out.fill(hole, f"{old} = phi {bits} [{start}, %{before}], [{seen}, %{out.block}]")
     out.branch(swapped, done, again)
     out.begin(done)
+    return out.value(f"bitcast {bits} {seen} to {part}")
+
+
+def _compare_and_swap(
+    context: EmitContext, bits: str, pointer: str, old: str, wanted: str
+) -> tuple[str, str]:
+    """What stood at a place, and whether that was `old` and is `wanted` now."""
+    out = context.out
+    if context.target.has_threads and bits == "i16":
+        # LLVM would swap the whole word, half of which may lie behind the end of an array.
+        swap = "atom.relaxed.sys.cas.b16 $0, [$1], $2, $3;"
+        operands = f"ptr {pointer}, {bits} {old}, {bits} {wanted}"
+        seen = out.value(f'call {bits} asm sideeffect "{swap}", "=h,l,h,h,~{{memory}}"({operands})')
+        return seen, out.value(f"icmp eq {bits} {seen}, {old}")
+    width = int(bits[1:]) // 8
+    found = out.value(
+        f"cmpxchg ptr {pointer}, {bits} {old}, {bits} {wanted} monotonic monotonic, align {width}"
+    )
+    seen, swapped = (out.value(f"extractvalue {{ {bits}, i1 }} {found}, {item}") for item in (0, 1))
+    return seen, swapped
 
 
 # --- groups: the memref at a position, read from the arrays of pointers, sizes and strides -------------------
