@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import lamella
+from lamella.backend.cuda.arrays import DeviceMemory
 from lamella.backend.cuda.copies import DeviceCopies
 from lamella.backend.executor import GraphExecutable
+from lamella.base.diagnostic import LamellaError
 from lamella.pipeline.options import Options
 from lamella.train import StepSettings, Trainer
+from tests.support.gpu.driver import emulated_device
 
 CACHE = """
 import math, llm, layout;
@@ -41,6 +44,29 @@ def test_states_go_on(tmp_path: Path) -> None:
             for item in (found, want):
                 item.state["total"] = np.ones((4, 8), np.float32)
     np.testing.assert_array_equal(found.state["total"], want.state["total"])
+
+
+def test_states_that_could_not_be_copied_are_still_on_the_device(tmp_path: Path) -> None:
+    """An emulated GPU judges: where the copy to the host never arrives, the device keeps what launches wrote."""
+    path = tmp_path / "sums.sknd"
+    # Of an output the host has a copy anyway.
+    steps = "n = math.add(total, x); y = math.neg(n);"
+    path.write_text(
+        CACHE.replace("y = math.add(total, x);", steps).replace("total = y", "total = n"), encoding="utf-8"
+    )
+    x = np.ones((4, 8), np.float32)
+    with emulated_device() as device:
+        found = cast(GraphExecutable, lamella.compile(path, backend="cuda"))
+        found.state["total"] = np.zeros((4, 8), np.float32)
+        for _ in range(2):
+            found(x=x)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DeviceMemory, "read", lambda *_: None)
+            patch.setitem(device.failures, "cuStreamSynchronize", 2)
+            with pytest.raises(LamellaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+                np.array(found.state["total"])
+        np.testing.assert_array_equal(found(x=x)["y"], -3 * x)
+        np.testing.assert_array_equal(found.state["total"], 3 * x)
 
 
 LAYERS = 8

@@ -147,9 +147,9 @@ class DeviceCopies:
     def keep(self, array: Array, address: int) -> None:
         """Let the device have what lies there at an address as an array for which the host never asks."""
         found = self._find(array) or self._hold(array)
-        found.is_same = found.is_newer = found.stays = True
         if array.nbytes:
             call("cuMemcpyDtoDAsync_v2", found.memory.address, address, array.nbytes, own_stream().handle)
+        found.is_same = found.is_newer = found.stays = True
 
     def _write(self, source: Array, array: Array) -> None:
         found = self._find(array)
@@ -157,17 +157,19 @@ class DeviceCopies:
             found = self._hold(array)
         elif not found.is_same:
             self.version += 1
+        self._fill(found.memory, source)
         found.is_same = found.is_newer = True
+
+    def _fill(self, memory: DeviceMemory, source: Array) -> None:
         newer, value = self.newer(source), uniform_value(source)
         if newer is not None:
-            found.memory.take(newer, own_stream())
-            return
-        if value is not None and not value.tobytes().strip(b"\0"):
-            found.memory.fill(own_stream())
-            return
-        dense = np.ascontiguousarray(source)
-        found.memory.write(address_of(dense), dense.nbytes, own_stream())
-        own_stream().wait()
+            memory.take(newer, own_stream())
+        elif value is not None and not value.tobytes().strip(b"\0"):
+            memory.fill(own_stream())
+        else:
+            dense = np.ascontiguousarray(source)
+            memory.write(address_of(dense), dense.nbytes, own_stream())
+            own_stream().wait()
 
     def newer(self, array: Array) -> DeviceMemory | None:
         """The device copy of an array where that is newer (dirty)."""
@@ -199,8 +201,10 @@ class DeviceCopies:
             array = item.array()
             if array is not None:
                 item.memory.read(address_of(array), array.nbytes, own_stream())
-            item.is_newer = item.is_same = False
         own_stream().wait("copying states to the host")
+        # What fails before leaves the newer values where they are.
+        for item in newer:
+            item.is_newer = item.is_same = False
 
     def _find(self, array: Array) -> _Copy | None:
         found = self._held.get(id(array))
