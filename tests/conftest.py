@@ -21,7 +21,7 @@ from tests.support.repository import environment
 pytest_plugins = ["tests.support.judges.summary"]
 FUZZ = "tests/fuzz/"
 IS_EMULATED = os.environ.get("LAMELLA_GPU") == "emulated"
-MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "1000"))
+MUTATIONS = int(os.environ.get("LAMELLA_FUZZ", "500"))
 
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not IS_WORKER:

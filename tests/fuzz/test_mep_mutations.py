@@ -25,7 +25,7 @@ from tests.support.watch import watched
 NEW = str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "61"
 SEED = os.environ.get("LAMELLA_SEED", NEW)
 CASE = os.environ.get("LAMELLA_CASE", "")
-SHARES, FEWEST, MOST_TOLD = 4, 10_000, 5
+SHARES, FEWEST, MOST_TOLD = 4, 4_000, 5
 SECONDS, MEBIBYTES = 2, 100
 BUDGET = PlanBudget(200, 4 << 20)
 CODES = {rule.code for rule in RULES}

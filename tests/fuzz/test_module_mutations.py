@@ -36,7 +36,7 @@ NEW = str(time.time_ns()) if "LAMELLA_FUZZ" in os.environ else "7"
 SEED = os.environ.get("LAMELLA_SEED", NEW)
 CASE = os.environ.get("LAMELLA_CASE", "")
 SHARES = 4
-FOLDERS = 10
+FOLDERS = 5
 """So many texts are mutated for each folder."""
 SECONDS, MEBIBYTES = 10, 300
 MOST_TOLD = 10

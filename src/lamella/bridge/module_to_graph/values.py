@@ -11,7 +11,7 @@ from lamella.base.dim import Dim, Extent
 from lamella.base.dtype import I64, ElementType
 from lamella.base.errors import Found
 from lamella.bridge.module_to_graph.lowering import CallSite, GraphLowering, format_known
-from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown
+from lamella.bridge.module_to_graph.nodes import Bound, InstanceFrame, Members, Unknown, graph_name
 from lamella.graph.nodes import Tensor
 from lamella.lang.module.instantiate.evaluate import EvaluationContext, evaluate
 from lamella.lang.module.instantiate.messages import describe
@@ -30,6 +30,7 @@ from lamella.lang.module.nodes import (
     Select,
     Slice,
     Subscript,
+    TensorType,
     Unary,
 )
 from lamella.lang.module.nodes.expressions import names_in
@@ -311,3 +312,40 @@ def _spread(expr: Index, rank: int, frame: InstanceFrame) -> list[Subscript]:
     at = next((number for number, item in enumerate(expr.items) if isinstance(item, Rest)), len(expr.items))
     before = [item for item in expr.items[:at] if not isinstance(item, Rest)]
     return [*before, *full, *(item for item in expr.items[at + 1 :] if not isinstance(item, Rest))]
+
+
+# --- products with parameters: which of their dimensions is summed ------------------------------------------
+
+
+def projection(left: Tensor, right: Tensor, given: Value, frame: InstanceFrame) -> str:
+    """How a product with a parameter takes it, by the names of dimensions, else by their sizes."""
+    if given in ("NN", "TT"):
+        return str(given)
+    if given is not None or len(right.shape) != 2 or not left.shape:
+        return "NT"
+    last, declared = _last_dim(left, frame), _dims_of(right, frame)
+    if last is not None and last in declared and declared[0] != declared[1]:
+        return "NN" if last == declared[0] else "NT"
+    # Matrices are [out, in] by convention, so a square one is transposed; only what fits no other way is not.
+    last = left.shape[-1]
+    return "NN" if right.shape[0] == last and right.shape[1] != last else "NT"
+
+
+def _last_dim(tensor: Tensor, frame: InstanceFrame) -> object:
+    """The last dimension of an input as the text declares it; None of what is no input."""
+    forward = frame.instance.module.forward
+    for port in (forward.inputs or ()) if forward is not None else ():
+        if isinstance(port.type, TensorType) and port.type.dims:
+            bound = frame.bound.get(port.name or "in")
+            if isinstance(bound, Tensor) and bound.name == tensor.name:
+                return port.type.dims[-1]
+    return None
+
+
+def _dims_of(weight: Tensor, frame: InstanceFrame) -> tuple[object, ...]:
+    """The dimensions of a parameter as the text declares them."""
+    for param in frame.instance.module.tensors:
+        name = param.path.parts[0].name
+        if len(param.path.parts) == 1 and weight.name == graph_name(frame.place(name)):
+            return param.type.dims if isinstance(param.type, TensorType) else ()
+    return ()
