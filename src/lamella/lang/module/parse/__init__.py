@@ -439,10 +439,12 @@ def _signature_line(cursor: ModuleCursor, found: _SignatureBody) -> None:
         found.native = True
         cursor.carry(first)
         cursor.end_line("after '_'")
-    elif cursor.text in INPUTS and cursor.ahead() == ":":
-        found.inputs = _open_ports(cursor, found)
-    elif cursor.text in OUTPUTS and cursor.ahead() == ":":
-        found.outputs = _open_ports(cursor, found)
+    elif cursor.text in (*INPUTS, *OUTPUTS) and cursor.ahead() == ":":
+        first, is_input = cursor.index, cursor.text in INPUTS
+        if (found.inputs if is_input else found.outputs) is not None:
+            cursor.twice(first, "a signature")
+        ports = _open_ports(cursor, found)
+        found.inputs, found.outputs = (ports, found.outputs) if is_input else (found.inputs, ports)
     elif cursor.text == "(" or (cursor.kind == NAME and cursor.ahead() in ("=", ",")):
         found.equations.append(_equation(cursor))
     else:
