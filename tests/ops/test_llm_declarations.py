@@ -16,7 +16,7 @@ from tests.support.judges.harness import find
 FOLDER = shipped("models") / "primitives"
 MINE = ("linear_algebra", "norms", "activations", "attention", "shapes", "elementwise", "reductions")
 GROUPS = (*MINE, "creation", "losses", "precision", "collectives")
-BUILT = {"rope": {"d_head", "max_seq"}}
+BUILT = {"rope": {"d_head", "max_seq", "rotary_dim"}}
 """Parameters that say what a table of angles is, which the graph then holds: no operator takes them."""
 
 

@@ -57,7 +57,7 @@ def disturbed(draw: st.DrawFn) -> File:
 
 ACTIONS = {"NAC104": SAVE, **dict.fromkeys(("NAC105", "NAC106"), FORWARD)}
 ACTIONS |= dict.fromkeys(("NAC107", "NAC108", "NAC109"), PRELOAD)
-ACTIONS |= dict.fromkeys(("NAC110", "NAC111", "NAC113", "NAC114"), FREE)
+ACTIONS |= dict.fromkeys(("NAC110", "NAC111", "NAC113", "NAC114", "NAC115"), FREE)
 """The errors of a schedule, and the action that each is about."""
 
 

@@ -23,6 +23,9 @@ from lamella.ops.library import Library
 
 STACK, UNSTACK = "layout.stack", "layout.unstack"
 
+ALIKE = frozenset({"layout.nonzero"})
+"""Operators that both dialects write as the same operator of ONNX."""
+
 
 class GraphTranslation:
     """One graph while its nodes are translated."""
@@ -89,7 +92,8 @@ class GraphTranslation:
         """The results of an operation, by the first way that can say it."""
         instance = bind_operation(self.library, operation)
         call = Call(scope, operation, instance)
-        direct = None if self.library.is_newer(operation.operator) else DIRECT.get(operation.operator)
+        means_other = self.library.is_newer(operation.operator) and operation.operator not in ALIKE
+        direct = None if means_other else DIRECT.get(operation.operator)
         found = None if direct is None else direct(call)
         if found is not None:
             return found

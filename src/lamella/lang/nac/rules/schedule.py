@@ -144,7 +144,6 @@ FREE_UNSAVED = Rule(
     "NAC115",
     "4.5 Actions",
     "FREE at tick {tick} of instruction {target}, whose result was not saved",
-    WARNING,
     hint="free what was saved, preloaded or given as an input; a forwarded result needs no FREE",
 )
 
