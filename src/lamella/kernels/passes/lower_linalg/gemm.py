@@ -102,8 +102,8 @@ class Tile:
 
     def _add(self, builder: Builder, position: IndexOrSize, step: int, before: list[Value]) -> list[Value]:
         """Add the products of some columns of A and rows of B."""
-        left: dict[int, Value] = {}
-        right: dict[int, Value] = {}
+        left: dict[IndexOrSize, Value] = {}
+        right: dict[IndexOrSize, Value] = {}
         sums = []
         for piece, value in zip(self.pieces, before, strict=True):
             if piece.row not in left:

@@ -206,10 +206,10 @@ def constant(builder: Builder, number: int, type_: Scalar | Coopmatrix) -> Value
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorPiece:
-    """A matrix of sums, and where in its tile it begins."""
+    """A matrix of sums, and where in its tile it begins, or in C where it is the tile."""
 
-    row: int
-    column: int
+    row: IndexOrSize
+    column: IndexOrSize
     type: Coopmatrix
 
 

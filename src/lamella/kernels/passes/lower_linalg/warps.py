@@ -9,23 +9,22 @@ from lamella.kernels.passes.lower_linalg.extents import add as add_extents
 from lamella.kernels.passes.lower_linalg.extents import as_value, multiply, quotient
 from lamella.kernels.passes.lower_linalg.operands import (
     CHECKED,
+    AccumulatorPiece,
     GemmOperands,
     Lanes,
     MatrixOperand,
     RegionValues,
-    ScalarFactor,
+    Scaling,
+    Storing,
     find_lanes,
+    start_scaling,
 )
 from lamella.kernels.target import Target
 from lamella.lang.tensor.nodes import (
     Blas,
     Coopmatrix,
     CoopMulAdd,
-    CoopScale,
-    CoopStore,
-    If,
     IndexOrSize,
-    Scalar,
     Value,
 )
 
@@ -59,6 +58,7 @@ def lower_for_warps(builder: Builder, product: GemmOperands, subgroups: int | No
         quotient(builder, add_extents(builder, extent, size - 1), size)
         for extent, size in ((product.m, rows), (product.n, columns))
     )
+    scaling = start_scaling(builder, product)
     with builder.parallel() as whole:
         lanes: Lanes = find_lanes(whole)
         end = as_value(whole, multiply(whole, down, across))
@@ -68,7 +68,7 @@ def lower_for_warps(builder: Builder, product: GemmOperands, subgroups: int | No
                 body.arith("mul", body.arith(word, number, as_value(body, down)), body.constant(size))
                 for word, size in (("rem", rows), ("div", columns))
             )
-            _Tile(product, rows, columns, row, column).write(body)
+            _Tile(scaling, rows, columns, row, column).write(body)
 
 
 def _tile(product: GemmOperands, subgroups: int) -> tuple[int, int]:
@@ -87,11 +87,16 @@ def _tile(product: GemmOperands, subgroups: int) -> tuple[int, int]:
 class _Tile:
     """A tile of the result, and where it begins."""
 
-    product: GemmOperands
+    scaling: Scaling
     rows: int
     columns: int
     row: Value
     column: Value
+
+    @property
+    def product(self) -> GemmOperands:
+        """The whole product."""
+        return self.scaling.product
 
     @property
     def sums(self) -> Coopmatrix:
@@ -100,13 +105,9 @@ class _Tile:
 
     def write(self, builder: Builder) -> None:
         """Add up the products, scale them, add what stood there and store the tile."""
-        found = self._scaled(builder, self.product.alpha, self._multiply(builder))
-        found = self._with_old(builder, found)
-        element = self.product.c.type.element
-        if element != SUMS:
-            found = builder.cast(found, Coopmatrix(element, self.rows, self.columns, "matrix_acc"))
         checked = _checked((self.product.m, self.rows), (self.product.n, self.columns))
-        builder.put(CoopStore(found, self.product.c.value, self.row, self.column, checked))
+        piece = AccumulatorPiece(self.row, self.column, self.sums)
+        self.scaling.finish(builder, self._multiply(builder), piece, Storing(self.product.c, checked))
 
     def _multiply(self, builder: Builder) -> Value:
         product, zero = self.product, builder.constant(0.0, self.sums)
@@ -128,36 +129,6 @@ class _Tile:
         checked = _checked((extents[0], size[0]), (extents[1], size[1]))
         use = "matrix_a" if is_left else "matrix_b"
         return matrix.load(builder, place, Coopmatrix(matrix.type.element, *size, use), checked)
-
-    def _scaled(self, builder: Builder, factor: ScalarFactor, value: Value) -> Value:
-        if factor.is_known(1):
-            return value
-        scalar, wide = factor.value, Scalar(SUMS)
-        scalar = scalar if factor.type == wide else builder.cast(scalar, wide)
-        return builder.value(CoopScale(scalar, value, self.sums))
-
-    def _with_old(self, builder: Builder, found: Value) -> Value:
-        """The sum with what stood there, which is not read where it counts nothing."""
-        beta = self.product.beta
-        if beta.is_known(0):
-            return found
-        if beta.known is not None:
-            return self._add_old(builder, found)
-        zero = builder.constant(0.0 if beta.type.name in STEADY else 0, beta.type)
-        then, otherwise, result = builder.inner(), builder.inner(), builder.names.new()
-        then.give(self._add_old(then, found))
-        otherwise.give(found)
-        condition = builder.compare("ne", beta.value, zero)
-        builder.put(If(condition, then.region(), otherwise.region(), (self.sums,)), [result])
-        return result
-
-    def _add_old(self, builder: Builder, found: Value) -> Value:
-        target = self.product.c
-        checked = _checked((self.product.m, self.rows), (self.product.n, self.columns))
-        type_ = Coopmatrix(target.type.element, self.rows, self.columns, "matrix_acc")
-        old = target.load(builder, (self.row, self.column), type_, checked)
-        old = old if type_ == self.sums else builder.cast(old, self.sums)
-        return builder.arith("add", found, self._scaled(builder, self.product.beta, old), type_=self.sums)
 
 
 def _checked(rows: tuple[IndexOrSize, int], columns: tuple[IndexOrSize, int]) -> str:

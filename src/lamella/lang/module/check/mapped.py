@@ -21,19 +21,18 @@ def check_mapped(instance: Instance) -> Iterator[Diagnostic]:
     for entry in (*(module.hf_mapping or ()), *(module.hf_export or ())):
         try:
             if entry.condition is None or evaluate_bool(entry.condition, instance.values, "the condition"):
-                yield from _check_entry(entry, instance)
+                _require_fit(entry, instance)
         except Found as problem:
             yield problem.finding
 
 
-def _check_entry(entry: Mapping, instance: Instance) -> Iterator[Diagnostic]:
+def _require_fit(entry: Mapping, instance: Instance) -> None:
     bounds = _bounds(entry.spec, instance) if isinstance(entry.spec, Split) else []
     for shape in dict.fromkeys(_shapes_at(entry, instance)):
         if isinstance(entry.spec, Split | Fuse):
             axis = _axis(entry, entry.spec.dim, shape)
             if bounds:
                 _require_cover(entry, bounds, axis, shape[axis])
-    yield from ()
 
 
 def _shapes_at(entry: Mapping, instance: Instance) -> Iterator[_Shape]:
